@@ -1,0 +1,162 @@
+# Tidewake. `make help` lists the targets.
+#
+# Each floor (design: base < traces < sim, analysis, engine < cli, tests) is compiled with an include folder that holds links
+# to the floors it may use and to no others, so that a forbidden include does not compile.
+
+VERSION := 0.1.0
+CC      ?= cc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
+CXX     ?= g++
+PREFIX  ?= /usr/local
+# ENGINE=0 builds the simulator and the analysis alone. SANITIZE=address,undefined (or thread) makes an instrumented build.
+# DEBUG=1 keeps assertions of every kind and does not optimise. MPI=1 spreads replay over ranks.
+ENGINE  ?= 1
+SANITIZE ?=
+DEBUG   ?= 0
+MPI     ?= 0
+
+comma := ,
+CONFIG := $(notdir $(firstword $(CC)))$(if $(filter 0,$(ENGINE)),-noengine)$(if $(filter 1,$(DEBUG)),-debug)$(if $(filter 1,$(MPI)),-mpi)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+B := build/$(CONFIG)
+
+# ---- libraries: pkg-config, then a probe -----------------------------------------------------------------------------------
+PKG_CONFIG ?= pkg-config
+pkg = $(shell $(PKG_CONFIG) $(1) $(2) 2>/dev/null)
+HDF5_CFLAGS  := $(or $(call pkg,--cflags,hdf5-serial),$(call pkg,--cflags,hdf5))
+HDF5_LIBS    := $(or $(call pkg,--libs,hdf5-serial),$(call pkg,--libs,hdf5),-lhdf5)
+traces_LIBS  := $(HDF5_LIBS) $(call pkg,--libs,libzstd libzip libcjson)
+traces_CFLAGS := $(HDF5_CFLAGS) $(call pkg,--cflags,libzstd libzip libcjson)
+# Debian's oneDNN ships no .pc file.
+engine_LIBS  := $(or $(call pkg,--libs,dnnl),-ldnnl) $(call pkg,--libs,libpcre2-8)
+engine_CFLAGS := $(call pkg,--cflags,libpcre2-8) $(call pkg,--cflags,libcjson)
+check_LIBS    = $(call pkg,--libs,check)
+check_CFLAGS  = $(call pkg,--cflags,check)
+
+# ---- flags -----------------------------------------------------------------------------------------------------------------
+WARNINGS := -Wall -Wextra -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wshadow
+OPTIMISE := $(if $(filter 1,$(DEBUG)),-O0,$(if $(SANITIZE),-O1,-O2))
+BASE_CFLAGS := -std=gnu11 -D_GNU_SOURCE -g $(OPTIMISE) $(WARNINGS) -fno-math-errno -ffp-contract=off -fopenmp -fvisibility=hidden -fPIC \
+  -DTW_VERSION=$(VERSION) -DTW_ENGINE=$(ENGINE) $(if $(filter 1,$(MPI)),-DTW_MPI=1) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+LINK_FLAGS := -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
+LIBS := $(traces_LIBS) $(if $(filter 1,$(ENGINE)),$(engine_LIBS)) -lm -ldl -lpthread
+ifeq ($(MPI),1)
+MPI_CFLAGS := $(or $(call pkg,--cflags,ompi-c),$(call pkg,--cflags,mpi))
+LIBS += $(or $(call pkg,--libs,ompi-c),$(call pkg,--libs,mpi),-lmpi)
+endif
+
+# ---- floors: what each may include ------------------------------------------------------------------------------------------
+FLOORS := base traces sim analysis $(if $(filter 1,$(ENGINE)),engine) cli tests
+base_USES     := base
+traces_USES   := base traces
+sim_USES      := base traces sim
+analysis_USES := base traces analysis
+engine_USES   := base traces engine
+cli_USES      := base traces sim analysis cli $(if $(filter 1,$(ENGINE)),engine)
+tests_USES    := $(cli_USES) tests
+
+base_LIB_CFLAGS     :=
+traces_LIB_CFLAGS   := $(traces_CFLAGS)
+sim_LIB_CFLAGS      := $(MPI_CFLAGS)
+analysis_LIB_CFLAGS :=
+engine_LIB_CFLAGS   := $(engine_CFLAGS)
+cli_LIB_CFLAGS      := $(traces_CFLAGS) $(MPI_CFLAGS)
+tests_LIB_CFLAGS     = $(traces_CFLAGS) $(engine_CFLAGS) $(check_CFLAGS)
+
+# ---- sources: wildcards, so that a new file is in without a line here ----------------------------------------------------------
+find_c = $(sort $(shell find $(1) -name '*.c' 2>/dev/null))
+base_SRC     := $(call find_c,base)
+traces_SRC   := $(filter-out traces/plugin/%,$(call find_c,traces))
+sim_SRC      := $(call find_c,sim)
+analysis_SRC := $(call find_c,analysis)
+engine_SRC   := $(if $(filter 1,$(ENGINE)),$(filter-out engine/backend/cuda/%,$(call find_c,engine)))
+cli_SRC      := $(filter-out cli/main.c $(if $(filter 0,$(ENGINE)),cli/engine/%),$(call find_c,cli))
+LIBRARY_SRC  := $(base_SRC) $(traces_SRC) $(sim_SRC) $(analysis_SRC) $(engine_SRC) $(cli_SRC)
+# Tests: tests/test_<module>.c and, for what needs the engine, tests/engine/test_<module>.c; the rest of tests/*.c helps them.
+TEST_SRC := $(sort $(wildcard tests/*.c) $(if $(filter 1,$(ENGINE)),$(wildcard tests/engine/*.c)))
+SUITES   := $(patsubst test_%,%,$(filter test_%,$(basename $(notdir $(TEST_SRC)))))
+
+objects = $(patsubst %.c,$(B)/%.o,$(1))
+LIBRARY_OBJ := $(call objects,$(LIBRARY_SRC))
+TEST_OBJ    := $(call objects,$(TEST_SRC))
+
+# V=1 shows the commands.
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@echo "  $(1) $(2)")
+
+.DEFAULT_GOAL := all
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+all: tidewake $(B)/plugin/libh5tidewakezstd.so  ## the program and the HDF5 filter plugin
+
+tidewake: $(B)/tidewake
+	@cp -f $< $@.new && mv -f $@.new $@
+
+$(B)/libtidewake.a: $(LIBRARY_OBJ)
+	@rm -f $@
+	$(call say,AR  ,$@)
+	$(Q)$(AR) rcs $@ $^
+
+$(B)/tidewake: $(B)/cli/main.o $(B)/libtidewake.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LINK_FLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(LIBS)
+
+$(B)/check: $(TEST_OBJ) $(B)/libtidewake.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LINK_FLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(LIBS) $(check_LIBS)
+
+# One rule for every floor: objects under $(B), the floor's own include farm, the floor's own libraries.
+define floor_rules
+$(B)/include/$(1)/.made: Makefile
+	@rm -rf $$(@D) && mkdir -p $$(@D) && for f in $$($(1)_USES); do ln -s $$(CURDIR)/$$$$f $$(@D)/$$$$f; done && touch $$@
+$(B)/$(1)/%.o: $(1)/%.c $(B)/include/$(1)/.made Makefile
+	@mkdir -p $$(@D)
+	$$(call say,CC  ,$$<)
+	$$(Q)$$(CC) $$(BASE_CFLAGS) $$(CFLAGS) $$(call file_flags,$$<) -I$(B)/include/$(1) $$($(1)_LIB_CFLAGS) -MMD -MP -c -o $$@ $$<
+endef
+# Kernels of one instruction set are files that end in its name.
+file_flags = $(if $(filter %_avx2.c,$(1)),-mavx2 -mfma -mf16c -mbmi2,)$(if $(filter %_avx512.c,$(1)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mfma -mf16c -mbmi2,)$(if $(filter %_avx512bf16.c,$(1)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512bf16 -mfma -mf16c -mbmi2,)$(if $(filter engine/backend/ref/%,$(1)),,$(if $(SANITIZE),,-O3))
+$(foreach floor,$(FLOORS),$(eval $(call floor_rules,$(floor))))
+
+# The list of test suites is the list of test files.
+$(B)/include/tests/suites.inc: $(TEST_SRC) $(B)/include/tests/.made
+	@printf 'X(%s)\n' $(SUITES) > $@
+$(B)/tests/main.o: $(B)/include/tests/suites.inc
+
+# The zstd filter as a plugin for h5dump and h5py; it must not depend on any libhdf5.
+$(B)/plugin/libh5tidewakezstd.so: $(wildcard traces/plugin/*.c) $(wildcard traces/filter*.h) Makefile
+	@mkdir -p $(@D)
+	@if [ -n "$(wildcard traces/plugin/*.c)" ]; then $(CC) -std=gnu11 -D_GNU_SOURCE -O2 $(WARNINGS) -fPIC -shared -I$(B)/include/traces $(traces_CFLAGS) -o $@ $(wildcard traces/plugin/*.c) $(call pkg,--libs,libzstd); fi
+$(B)/plugin/libh5tidewakezstd.so: | $(B)/include/traces/.made
+
+-include $(patsubst %.o,%.d,$(LIBRARY_OBJ) $(TEST_OBJ) $(B)/cli/main.d)
+
+# ---- tests --------------------------------------------------------------------------------------------------------------------
+check:  ## installs what is missing, builds, and runs all tests, plain and under sanitizers
+	@scripts/deps.sh check
+	@$(MAKE) --no-print-directory check-headers
+	@$(MAKE) --no-print-directory check-run SANITIZE=address,undefined
+	@$(MAKE) --no-print-directory check-run
+
+# Runs the tests of this configuration alone: what one does while working.
+check-run: $(B)/tidewake $(B)/plugin/libh5tidewakezstd.so $(B)/check
+	@TW_BUILD=$(B) TW_PROGRAM=$(B)/tidewake TW_SOURCE=. $(B)/check
+
+# Every header compiles alone.
+HEADERS := $(sort $(foreach f,$(FLOORS),$(shell find $(f) -name '*.h' -not -path 'engine/backend/cuda/*' -not -path 'tests/cudasim/*' 2>/dev/null)))
+check-headers: $(foreach f,$(FLOORS),$(B)/include/$(f)/.made)
+	@for h in $(HEADERS); do floor=$${h%%/*}; $(CC) $(BASE_CFLAGS) -I$(B)/include/$$floor $(tests_LIB_CFLAGS) -x c -fsyntax-only $$h -Wno-pragma-once-outside-header || exit 1; done
+	@if grep -rnE '#include "\.\./' $(FLOORS); then echo "an include leaves its floor"; exit 1; fi
+
+format:  ## clang-format over the tree
+	clang-format -i $(LIBRARY_SRC) cli/main.c $(TEST_SRC) $(HEADERS)
+
+clean:  ## removes what was built
+	rm -rf build tidewake
+
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: all check check-run check-headers format clean help
