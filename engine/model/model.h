@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "engine/model/gguf.h"
 #include "engine/model/quant.h"
 
 enum tw_activation { TW_ACTIVATION_SILU, TW_ACTIVATION_GELU_TANH };
@@ -95,6 +96,10 @@ struct tw_model {
  */
 tw_status tw_model_open(struct tw_model **model, const char *path, struct tw_error *err);
 void tw_model_free(struct tw_model *model);
+
+/* The (first) GGUF file that the model came from, for its tokenizer; NULL for a Hugging Face folder. Lives as long as
+ * the model. */
+const struct tw_gguf *tw_model_gguf(const struct tw_model *model);
 
 /* Bytes of all matrices and vectors as they are on disk, the tied output counted once. */
 size_t tw_model_weight_bytes(const struct tw_model *model);
