@@ -120,6 +120,9 @@ endef
 file_flags = $(if $(filter %_avx2.c,$(1)),-mavx2 -mfma -mf16c -mbmi2,)$(if $(filter %_avx512.c,$(1)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mfma -mf16c -mbmi2,)$(if $(filter %_avx512bf16.c,$(1)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512bf16 -mfma -mf16c -mbmi2,)$(if $(filter engine/backend/ref/%,$(1)),,$(if $(SANITIZE),,-O3))
 $(foreach floor,$(FLOORS),$(eval $(call floor_rules,$(floor))))
 
+# The tasks' texts are compiled in.
+$(B)/engine/task/material.o: $(wildcard data/tasks/*.txt)
+
 # The list of test suites is the list of test files.
 $(B)/include/tests/suites.inc: $(TEST_SRC) $(B)/include/tests/.made
 	@printf 'X(%s)\n' $(SUITES) > $@
