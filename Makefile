@@ -156,6 +156,15 @@ check-headers: $(foreach f,$(FLOORS),$(B)/include/$(f)/.made)
 	@for h in $(HEADERS); do floor=$${h%%/*}; $(CC) $(BASE_CFLAGS) -I$(B)/include/$$floor $(tests_LIB_CFLAGS) -x c -fsyntax-only $$h -Wno-pragma-once-outside-header || exit 1; done
 	@if grep -rnE '#include "\.\./' $(FLOORS); then echo "an include leaves its floor"; exit 1; fi
 
+# ---- installing -------------------------------------------------------------------------------------------------------------------
+DESTDIR ?=
+install: all  ## the program, its man page, shell completion and the HDF5 plugin, under PREFIX (default /usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/lib/tidewake/hdf5
+	install -m 755 $(B)/tidewake $(DESTDIR)$(PREFIX)/bin/tidewake
+	install -m 755 $(B)/plugin/libh5tidewakezstd.so $(DESTDIR)$(PREFIX)/lib/tidewake/hdf5/
+	$(B)/tidewake list --as man > $(B)/tidewake.1 && install -m 644 $(B)/tidewake.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	$(B)/tidewake list --as bash > $(B)/tidewake.bash && install -m 644 $(B)/tidewake.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidewake
+
 format:  ## clang-format over the tree
 	clang-format -i $(LIBRARY_SRC) cli/main.c $(TEST_SRC) $(HEADERS)
 

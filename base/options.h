@@ -51,7 +51,10 @@ struct tw_option {
     const char *help;          /* one phrase, lower case, without a full stop */
 };
 
-/* Fills every field with its default. The struct is zeroed first (`size` bytes). A wrong default is an assertion. */
+/*
+ * Fills every field with its default, after zeroing `size` bytes (0: the caller has zeroed the struct). A wrong default is
+ * an assertion.
+ */
 void tw_options_init(void *target, size_t size, const struct tw_option *options);
 void tw_options_release(void *target, const struct tw_option *options);
 

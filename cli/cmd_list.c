@@ -1,19 +1,63 @@
-/* `tidewake list`: what there is to choose from. */
-#include <stdio.h>
-
+/* `tidewake list`: what there is to choose from; and, for `make install`, the man page and shell completion. */
+#include "base/output.h"
 #include "cli/commands.h"
+#include "cli/manual.h"
+
+enum what { WHAT_TABLE, WHAT_MAN, WHAT_BASH };
+
+struct list_options {
+    unsigned as;
+    struct tw_table_options table;
+};
+
+static const struct tw_option list_rows[] = {
+    {.name = "as",
+     .type = TW_OPTION_CHOICE,
+     .offset = offsetof(struct list_options, as),
+     .default_value = "table",
+     .choices = "table|man|bash",
+     .help = "a table, or all commands as a man page or a bash completion script"},
+    {0},
+};
+
+static void row(struct tw_table *table, const char *kind, const char *name, const char *summary, const char *source) {
+    tw_table_begin_row(table);
+    tw_table_put_text(table, kind);
+    tw_table_put_text(table, name);
+    tw_table_put_text(table, summary);
+    if (source)
+        tw_table_put_text(table, source);
+    else
+        tw_table_put_empty(table);
+}
 
 static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
-    (void)invocation;
-    (void)err;
-    for (const struct tw_command *const *c = tw_command_table; *c; c++) printf("command %s\n", (*c)->name);
-    return TW_OK;
+    const struct list_options *options = invocation->options;
+    if (options->as != WHAT_TABLE) {
+        struct tw_text text = {0};
+        (options->as == WHAT_MAN ? tw_manual_page : tw_manual_completion)(&text);
+        const tw_status status = tw_text_ok(&text) ? tw_output_write(options->table.output, tw_text_view(&text), err)
+                                                   : TW_FAIL(err, TW_E_MEMORY, "out of memory for the manual");
+        tw_text_release(&text);
+        return status;
+    }
+    struct tw_table table;
+    tw_table_init(&table, (const char *const[]){"kind", "name", "summary", "source"}, 4);
+    for (const struct tw_command *const *c = tw_command_table; *c; c++)
+        row(&table, "command", (*c)->name, (*c)->summary, NULL);
+    const tw_status status = tw_write_table(invocation, &options->table, &table, err);
+    tw_table_release(&table);
+    return status;
 }
 
 const struct tw_command tw_command_list = {
     .name = "list",
     .summary = "what there is of policies, selectors, schedules, backends and architectures",
     .usage = "",
-    .example = "tidewake list",
+    .example = "tidewake list\ntidewake list --as bash > /etc/bash_completion.d/tidewake",
+    .groups = (const struct tw_option_group[]){{NULL, list_rows, 0},
+                                               {"Output", tw_table_option_rows, offsetof(struct list_options, table)},
+                                               {0}},
+    .options_size = sizeof(struct list_options),
     .run = run,
 };

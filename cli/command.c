@@ -209,7 +209,7 @@ static int run_command(const struct tw_command *command, int argc, char **argv) 
         goto done;
     }
     for (const struct tw_option_group *g = command->groups; g && g->options; g++)
-        tw_options_init((char *)options + g->offset, g->size, g->options);
+        tw_options_init((char *)options + g->offset, 0, g->options);
     struct tw_invocation invocation = {
         .options = options, .operands = operands, .command = command, .given = given, .progress = tw_progress_line()};
     bool help = false;

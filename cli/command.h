@@ -15,7 +15,6 @@ struct tw_option_group {
     const char *title;               /* "Running"; NULL: no title */
     const struct tw_option *options; /* NULL ends the list of groups */
     size_t offset;                   /* of the group's struct in the command's */
-    size_t size;                     /* of the group's struct */
 };
 
 struct tw_invocation {

@@ -1,0 +1,88 @@
+/* Every command of the table: its help, its example, the man page, completion, and that nothing partial is left behind.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "tests/support.h"
+
+START_TEST(every_command_explains_itself) {
+    for (const struct tw_command *const *c = tw_command_table; *c; c++) {
+        struct tw_test_run run = tw_test_run("%s --help", (*c)->name);
+        ck_assert_msg(run.exit_status == 0, "%s --help: %s", (*c)->name, tw_text_string(&run.err));
+        ck_assert_uint_eq(run.err.size, 0);
+        const char *example = strstr(tw_text_string(&run.out), "\nExample:\n  tidewake ");
+        ck_assert_msg(example != NULL, "%s has no example", (*c)->name);
+        tw_test_run_release(&run);
+        run = tw_test_run("%s --no-such-option", (*c)->name);
+        ck_assert_int_eq(run.exit_status, 2);
+        ck_assert_ptr_nonnull(strstr(tw_text_string(&run.err), "no-such-option"));
+        tw_test_run_release(&run);
+        /* Every option has help, and one that takes a value says of what kind. */
+        for (const struct tw_option_group *g = (*c)->groups; g && g->options; g++)
+            for (const struct tw_option *o = g->options; o->name; o++) {
+                ck_assert_msg(o->help && *o->help, "%s --%s has no help", (*c)->name, o->name);
+                ck_assert_msg(o->type == TW_OPTION_FLAG || o->type == TW_OPTION_CHOICE || o->value_name,
+                              "%s --%s does not name its value", (*c)->name, o->name);
+                /* No option twice among a command's groups. */
+                size_t times = 0;
+                for (const struct tw_option_group *h = (*c)->groups; h && h->options; h++)
+                    for (const struct tw_option *p = h->options; p->name; p++) times += strcmp(o->name, p->name) == 0;
+                ck_assert_msg(times == 1, "%s --%s is there %zu times", (*c)->name, o->name, times);
+            }
+    }
+}
+END_TEST
+
+START_TEST(manual_and_completion_name_every_command) {
+    struct tw_test_run man = tw_test_run("list --as man"),
+                       bash = tw_test_shell("$TW_PROGRAM list --as bash | bash -n && exec $TW_PROGRAM list --as bash");
+    ck_assert_int_eq(man.exit_status, 0);
+    ck_assert_int_eq(bash.exit_status, 0);
+    for (const struct tw_command *const *c = tw_command_table; *c; c++) {
+        char wanted[128];
+        snprintf(wanted, sizeof wanted, ".SS \"tidewake %s ", (*c)->name);
+        ck_assert_msg(strstr(tw_text_string(&man.out), wanted) != NULL, "%s", wanted);
+        snprintf(wanted, sizeof wanted, "        %s) words='", (*c)->name);
+        ck_assert_msg(strstr(tw_text_string(&bash.out), wanted) != NULL, "%s", wanted);
+    }
+    tw_test_run_release(&man);
+    tw_test_run_release(&bash);
+}
+END_TEST
+
+START_TEST(a_table_appears_under_its_name_only_when_complete) {
+    const char *folder = tw_test_folder();
+    struct tw_test_run run = tw_test_shell("$TW_PROGRAM list -o %s/list.csv && head -1 %s/list.csv && ls %s | wc -l",
+                                           folder, folder, folder);
+    ck_assert_str_eq(tw_text_string(&run.out), "kind,name,summary,source\n1\n");
+    tw_test_run_release(&run);
+    run = tw_test_run("list -o %s/none/list.csv", folder);
+    ck_assert_int_eq(run.exit_status, 2);
+    ck_assert_msg(strstr(tw_text_string(&run.err), "none/list.csv") != NULL, "%s", tw_text_string(&run.err));
+    tw_test_run_release(&run);
+    run = tw_test_run("list > /dev/full");
+    ck_assert_int_eq(run.exit_status, 3);
+    tw_test_run_release(&run);
+    /* A file size limit stands in for a full disk: nothing is left behind. */
+    run = tw_test_shell("ulimit -f 0; exec $TW_PROGRAM list -o %s/full.csv", folder);
+    ck_assert_msg(run.exit_status == 3, "%d %s", run.exit_status, tw_text_string(&run.err));
+    tw_test_run_release(&run);
+    run = tw_test_shell("ls %s", folder);
+    ck_assert_str_eq(tw_text_string(&run.out), "list.csv\n");
+    tw_test_run_release(&run);
+}
+END_TEST
+
+Suite *tw_suite_cli(void);
+Suite *tw_suite_cli(void) {
+    Suite *suite = suite_create("cli");
+    TCase *c = tcase_create("cli");
+    tcase_set_timeout(c, 60);
+    tcase_add_test(c, every_command_explains_itself);
+    tcase_add_test(c, manual_and_completion_name_every_command);
+    tcase_add_test(c, a_table_appears_under_its_name_only_when_complete);
+    suite_add_tcase(suite, c);
+    return suite;
+}
