@@ -69,6 +69,24 @@ static bool parse_size_list(struct tw_u64_list *list, struct tw_view text) {
     return true;
 }
 
+static bool parse_double_list(struct tw_double_list *list, struct tw_view text) {
+    struct tw_view piece, rest = text;
+    double *values = NULL;
+    size_t n = 0;
+    while (tw_parse_next(&piece, &rest, ',')) {
+        double value, *larger = NULL;
+        if (!tw_parse_double(&value, piece) || !(larger = realloc(values, (n + 1) * sizeof *values))) {
+            free(values);
+            return false;
+        }
+        values = larger;
+        values[n++] = value;
+    }
+    list->values = values;
+    list->n = n;
+    return true;
+}
+
 tw_status tw_options_set(void *target, const struct tw_option *option, const char *value, const char *prefix,
                          struct tw_error *err) {
     const struct tw_view view = tw_view_of(value);
@@ -125,6 +143,19 @@ tw_status tw_options_set(void *target, const struct tw_option *option, const cha
         *(unsigned *)at = index;
         return TW_OK;
     }
+    case TW_OPTION_DOUBLE_LIST: {
+        struct tw_double_list list = {0};
+        if (!parse_double_list(&list, view))
+            return refuse(option, value, prefix, "a list of numbers like 0.1,0.5", err);
+        for (size_t i = 0; i < list.n; i++)
+            if (!inside(option, list.values[i])) {
+                free(list.values);
+                return out_of_range(option, value, prefix, err);
+            }
+        free(((struct tw_double_list *)at)->values);
+        *(struct tw_double_list *)at = list;
+        return TW_OK;
+    }
     case TW_OPTION_U64_LIST:
     case TW_OPTION_SIZE_LIST: {
         struct tw_u64_list list = {0};
@@ -165,6 +196,10 @@ void tw_options_release(void *target, const struct tw_option *options) {
             struct tw_u64_list *list = field(target, o);
             free(list->values);
             *list = (struct tw_u64_list){0};
+        } else if (o->type == TW_OPTION_DOUBLE_LIST) {
+            struct tw_double_list *list = field(target, o);
+            free(list->values);
+            *list = (struct tw_double_list){0};
         }
 }
 
@@ -230,6 +265,11 @@ static void append_value(struct tw_text *text, const void *target, const struct 
     case TW_OPTION_TIME: tw_text_printf(text, "%.15gs", *(const double *)at); break;
     case TW_OPTION_TEXT: tw_text_printf(text, "%s", *(const char *const *)at ? *(const char *const *)at : ""); break;
     case TW_OPTION_CHOICE: tw_text_append(text, tw_option_choice(o, *(const unsigned *)at)); break;
+    case TW_OPTION_DOUBLE_LIST: {
+        const struct tw_double_list *list = at;
+        for (size_t i = 0; i < list->n; i++) tw_text_printf(text, "%s%.15g", i ? "," : "", list->values[i]);
+        break;
+    }
     case TW_OPTION_U64_LIST:
     case TW_OPTION_SIZE_LIST: {
         const struct tw_u64_list *list = at;
@@ -250,6 +290,7 @@ void tw_options_describe(struct tw_text *text, const void *target, const struct 
             unsigned choice;
             const char *s;
             struct tw_u64_list list;
+            struct tw_double_list doubles;
         } fallback;
         memset(&fallback, 0, sizeof fallback);
         struct tw_option alone = *o;
@@ -262,7 +303,7 @@ void tw_options_describe(struct tw_text *text, const void *target, const struct 
             tw_text_printf(text, ":%s=%s", o->name, tw_text_string(&mine));
         tw_text_release(&mine);
         tw_text_release(&theirs);
-        if (o->type == TW_OPTION_U64_LIST || o->type == TW_OPTION_SIZE_LIST) free(fallback.list.values);
+        tw_options_release(&fallback, (const struct tw_option[]){alone, {0}});
     }
 }
 

@@ -21,21 +21,27 @@
 
 /* The type of the field at `offset`, in brackets. */
 enum tw_option_type {
-    TW_OPTION_FLAG,      /* [bool] no value on the command line; `name=0|1` among a plug-in's options */
-    TW_OPTION_U64,       /* [uint64_t] */
-    TW_OPTION_DOUBLE,    /* [double] */
-    TW_OPTION_SIZE,      /* [uint64_t] bytes or counts with K, M, G */
-    TW_OPTION_RATE,      /* [double] bytes a second */
-    TW_OPTION_TIME,      /* [double] seconds */
-    TW_OPTION_TEXT,      /* [const char *] points into the argument; NULL when absent */
-    TW_OPTION_CHOICE,    /* [unsigned] index into `choices`, "a|b|c": the order of the enum that the user of it has */
-    TW_OPTION_U64_LIST,  /* [struct tw_u64_list] "8,16", "1..64" */
-    TW_OPTION_SIZE_LIST, /* [struct tw_u64_list] "512,2K": in the order given, duplicates kept */
-    TW_OPTION_BUDGET,    /* [uint64_t] "full" (0) or a count with K, M */
+    TW_OPTION_FLAG,        /* [bool] no value on the command line; `name=0|1` among a plug-in's options */
+    TW_OPTION_U64,         /* [uint64_t] */
+    TW_OPTION_DOUBLE,      /* [double] */
+    TW_OPTION_SIZE,        /* [uint64_t] bytes or counts with K, M, G */
+    TW_OPTION_RATE,        /* [double] bytes a second */
+    TW_OPTION_TIME,        /* [double] seconds */
+    TW_OPTION_TEXT,        /* [const char *] points into the argument; NULL when absent */
+    TW_OPTION_CHOICE,      /* [unsigned] index into `choices`, "a|b|c": the order of the enum that the user of it has */
+    TW_OPTION_U64_LIST,    /* [struct tw_u64_list] "8,16", "1..64" */
+    TW_OPTION_SIZE_LIST,   /* [struct tw_u64_list] "512,2K": in the order given, duplicates kept */
+    TW_OPTION_DOUBLE_LIST, /* [struct tw_double_list] "0.1,0.5", in the order given */
+    TW_OPTION_BUDGET,      /* [uint64_t] "full" (0) or a count with K, M */
 };
 
 struct tw_u64_list {
     uint64_t *values; /* owned by the options struct; released by tw_options_release */
+    size_t n;
+};
+
+struct tw_double_list {
+    double *values; /* owned by the options struct; released by tw_options_release */
     size_t n;
 };
 
@@ -52,8 +58,8 @@ struct tw_option {
 };
 
 /*
- * Fills every field with its default, after zeroing `size` bytes (0: the caller has zeroed the struct). A wrong default is
- * an assertion.
+ * Fills every field with its default, after zeroing `size` bytes (0: the caller has zeroed the struct). A wrong default
+ * is an assertion.
  */
 void tw_options_init(void *target, size_t size, const struct tw_option *options);
 void tw_options_release(void *target, const struct tw_option *options);

@@ -42,11 +42,17 @@ struct tw_memory_source {
     void (*release)(void *context, void *data, size_t bytes);
     /* Bytes that the source holds from the system, in use or not; NULL: the same as allocated. */
     size_t (*reserved)(void *context);
+    /* What it gives is a device's: buffers of the host (tw_buffer_allocate_host) are then in books of their own. */
+    bool device;
 };
 
-/* Host memory, 64-byte aligned. And nothing at all: data stays NULL, only the books are kept (the dry backend). */
+/*
+ * Host memory, 64-byte aligned. And nothing at all: data stays NULL, only the books are kept (the dry backend), in the
+ * image of a backend whose memory is the host's or a device's.
+ */
 extern const struct tw_memory_source tw_memory_host;
 extern const struct tw_memory_source tw_memory_dry;
+extern const struct tw_memory_source tw_memory_dry_device;
 
 /* One change of the books, for drawing memory over time. */
 struct tw_account_event {
@@ -65,9 +71,9 @@ struct tw_accountant {
     size_t peak[TW_N_PHASES][TW_N_CATEGORIES];    /* each category's own peak in the phase */
     size_t total, peak_total[TW_N_PHASES];        /* peak of the sum */
     size_t at_peak[TW_N_PHASES][TW_N_CATEGORIES]; /* the categories when the sum peaked */
-    size_t
-        peak_live; /* the paper's M_live: active KV + compact caches + bridge + chunk + compression, peak of the sum */
-    size_t mapped; /* of current[WEIGHTS], what is only mapped */
+    size_t live, peak_live;       /* the paper's M_live: active KV + compact caches + bridge + chunk + compression */
+    size_t mapped;                /* of current[WEIGHTS], what is only mapped */
+    size_t staging, peak_staging; /* host buffers beside a device's memory; 0 where the host's memory is the source */
     double started;
     bool record; /* keep events */
     struct tw_account_event *events;
@@ -80,6 +86,7 @@ struct tw_buffer {
     size_t bytes;
     enum tw_category category;
     bool held; /* false: empty */
+    bool host; /* from tw_buffer_allocate_host */
 };
 
 void tw_accountant_init(struct tw_accountant *accountant, struct tw_memory_source source, size_t limit_bytes);
@@ -88,6 +95,8 @@ void tw_accountant_release(struct tw_accountant *accountant);
 
 /* A phase begins: its peaks start from what is held now, if it has none yet. Phases may come again (layer ends do). */
 void tw_accountant_phase(struct tw_accountant *accountant, enum tw_phase phase);
+/* Forgets all peaks and events, as if what is held now had just been allocated: before the next of many requests. */
+void tw_accountant_reset_peaks(struct tw_accountant *accountant);
 
 /*
  * Allocates. Beyond the limit it fails with TW_E_MEMORY and says which buffer of which phase did not fit:
@@ -96,15 +105,25 @@ void tw_accountant_phase(struct tw_accountant *accountant, enum tw_phase phase);
  */
 tw_status tw_buffer_allocate(struct tw_buffer *buffer, struct tw_accountant *accountant, size_t bytes,
                              enum tw_category category, const char *what, struct tw_error *err);
+/*
+ * The same in host memory, always with an address, even where the accountant's source is a device or nothing: for what
+ * the host computes (positions of rows, kept lists, blocks of scores, logits). Where the source is a device's memory it
+ * is booked as `staging` and does not count against the limit.
+ */
+tw_status tw_buffer_allocate_host(struct tw_buffer *buffer, struct tw_accountant *accountant, size_t bytes,
+                                  enum tw_category category, const char *what, struct tw_error *err);
 void tw_buffer_release(struct tw_buffer *buffer, struct tw_accountant *accountant); /* an empty one is fine */
 /* The same bytes under another name: when the active KV becomes the cache. */
 void tw_buffer_recategorise(struct tw_buffer *buffer, struct tw_accountant *accountant, enum tw_category category);
 
-/* Books bytes that came from elsewhere (mapped weights: +bytes at opening, -bytes at closing). */
-void tw_accountant_note(struct tw_accountant *accountant, enum tw_category category, int64_t bytes);
+/* Books mapped weights: +bytes at opening, -bytes at closing. They do not count against the limit. */
+void tw_accountant_note_mapped(struct tw_accountant *accountant, int64_t bytes);
 
-/* Of the whole run. */
+/* Over all phases: of the sum, and of one category. */
 size_t tw_accountant_peak(const struct tw_accountant *accountant);
+size_t tw_accountant_category_peak(const struct tw_accountant *accountant, enum tw_category category);
+/* What the source holds from the system (allocator-reserved memory), mapped weights included. */
+size_t tw_accountant_reserved(const struct tw_accountant *accountant);
 /* Bytes of this process that are in memory, or 0 when the system does not say. */
 size_t tw_resident_set_bytes(void);
 

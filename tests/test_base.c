@@ -89,6 +89,7 @@ struct sample_options {
     bool loud;
     unsigned pool;
     struct tw_u64_list budgets;
+    struct tw_double_list depths;
 };
 static const struct tw_option sample_options[] = {
     {.name = "interval",
@@ -115,6 +116,12 @@ static const struct tw_option sample_options[] = {
      .offset = offsetof(struct sample_options, budgets),
      .default_value = "8,16",
      .help = "a list"},
+    {.name = "depths",
+     .type = TW_OPTION_DOUBLE_LIST,
+     .offset = offsetof(struct sample_options, depths),
+     .default_value = "0.5",
+     .maximum = 1,
+     .help = "numbers"},
     {0},
 };
 
@@ -123,16 +130,17 @@ START_TEST(options_come_from_their_table) {
     struct tw_error err = {0};
     tw_options_init(&options, sizeof options, sample_options);
     ck_assert(options.interval == 128 && options.share == 0.25 && options.pool == 0 && options.budgets.n == 2);
-    ck_assert_int_eq(tw_options_parse_specification(&options, sample_options, TW_VIEW("interval=8:pool=max:loud=1"),
-                                                    "policy 'x'", &err),
+    ck_assert_int_eq(tw_options_parse_specification(&options, sample_options,
+                                                    TW_VIEW("interval=8:pool=max:loud=1:depths=1,0.25"), "policy 'x'",
+                                                    &err),
                      TW_OK);
     ck_assert(options.interval == 8 && options.pool == 1 && options.loud);
     struct tw_text text = {0};
     tw_options_describe(&text, &options, sample_options);
-    ck_assert_str_eq(tw_text_string(&text), ":interval=8:loud=1:pool=max");
+    ck_assert_str_eq(tw_text_string(&text), ":interval=8:loud=1:pool=max:depths=1,0.25");
     tw_text_release(&text);
-    static const char *const bad[] = {"interval=0",  "interval", "interval=",   "share=2",
-                                      "pool=median", "volume=3", "interval=8:", "budgets=4,x"};
+    static const char *const bad[] = {"interval=0", "interval",    "interval=",   "share=2",      "pool=median",
+                                      "volume=3",   "interval=8:", "budgets=4,x", "depths=0.5,2", "depths=0.5,"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err.text[0] = 0;
         ck_assert_int_eq(

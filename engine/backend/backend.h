@@ -82,7 +82,8 @@ struct tw_attention_log {
     int32_t *argmax;                  /* [Hq] absolute position of the largest weight, lowest of equals */
 };
 
-struct tw_backend; /* an open backend: model, precision, threads, scratch; each implementation has its own */
+struct tw_backend_image; /* its buffers' sizes in plain C: see backend/image.h */
+struct tw_backend;       /* an open backend: model, precision, threads, scratch; each implementation has its own */
 
 /*
  * All functions that can fail return tw_status; on failure what they would have created is empty. An open backend is
@@ -91,10 +92,12 @@ struct tw_backend; /* an open backend: model, precision, threads, scratch; each 
 struct tw_backend_ops {
     const char *name;    /* "ref" */
     const char *summary; /* one phrase for `list` */
+    const struct tw_backend_image *image;
 
     /*
-     * Opens for `model`, which must outlive it. Allocates the scratch of operations through the accountant, whose
-     * memory source it sets first. Books mapped weights as WEIGHTS.
+     * Opens for `model`, which must outlive it. Allocates the scratch of operations through the accountant (which has
+     * been initialised; the backend sets its memory source first, while nothing is held) and keeps a pointer to it.
+     * Books mapped weights with tw_accountant_note_mapped.
      */
     tw_status (*open)(struct tw_backend **backend, const struct tw_model *model,
                       const struct tw_backend_options *options, struct tw_accountant *accountant, struct tw_error *err);
@@ -115,10 +118,14 @@ struct tw_backend_ops {
     tw_status (*bridge_create)(struct tw_backend *backend, struct tw_bridge *bridge, size_t n_rows,
                                struct tw_error *err);
     void (*bridge_release)(struct tw_backend *backend, struct tw_bridge *bridge);
+    /* Copies rows [from_row, from_row + n) of one bridge to rows [to_row, to_row + n) of another: so that the last
+     * row can outlive the prompt's bridge. */
+    tw_status (*bridge_copy)(struct tw_backend *backend, struct tw_bridge *to, size_t to_row,
+                             const struct tw_bridge *from, size_t from_row, size_t n, struct tw_error *err);
 
     /*
      * An empty KV with room for `capacity[g]` rows of head g (with_positions: and a position for each row).
-     * `category` is ACTIVE_KV or COMPACT_CACHE.
+     * `category` is ACTIVE_KV, COMPACT_CACHE or COMPRESSION. Sizes from the backend's image, then tw_kv_init.
      */
     tw_status (*kv_create)(struct tw_backend *backend, struct tw_kv *kv, const size_t *capacity, bool with_positions,
                            enum tw_category category, const char *what, struct tw_error *err);
@@ -143,9 +150,9 @@ struct tw_backend_ops {
 
     /*
      * Norm, q, k, v, biases, query and key norms, rotation at positions first_position..+n, appending k and v behind
-     * each head's rows; the queries stay in the chunk's activations. Rows come from the bridge at first_row. Queries at
-     * positions
-     * >= observation->first_position go to the observation as well (NULL: none do).
+     * each head's rows; the queries stay in the chunk's activations. Rows come from the bridge at first_row. The query
+     * of a position p >= observation->first_position goes to the observation as well, as row p - first_position, and
+     * n_queries grows with it (NULL: none do). The caller sees to it that there are at most W such positions.
      */
     tw_status (*append)(struct tw_backend *backend, size_t l, const struct tw_bridge *bridge, size_t first_row,
                         size_t n, size_t first_position, struct tw_kv *kv, struct tw_observation *observation,
@@ -188,7 +195,8 @@ struct tw_backend_ops {
 
     /*
      * Copies rows kept[g][0..n_kept[g]) (ascending) of each head of `from` into the empty `to`, positions with them.
-     * When `from` has no positions those of `to` are the row numbers.
+     * When `from` has no positions those of `to` are the row numbers. Where `to` has no positions either, kept must be
+     * 0, 1, 2, ... (a cache that grows). `to` keeps its capacity.
      */
     tw_status (*gather)(struct tw_backend *backend, struct tw_kv *to, const struct tw_kv *from,
                         const int32_t *const *kept, const size_t *n_kept, struct tw_error *err);

@@ -60,6 +60,7 @@ struct tw_gguf_tensor {
     uint32_t type;    /* of GGUF: an enum tw_type, since others are refused */
     uint32_t n_dims;  /* 1 to 4 */
     uint64_t dims[4]; /* fastest first: dims[0] is the length of a row; those not given are 1; none is 0 */
+    uint64_t offset;  /* from the start of the data */
     const uint8_t *data;
     size_t size;   /* bytes */
     size_t number; /* place in the file's list */

@@ -43,6 +43,9 @@ struct tw_type_traits {
 /* NULL for a type that is not in the table. */
 const struct tw_type_traits *tw_type_traits(enum tw_type type);
 
+/* "F32, F16, ...": the names of all in the table, for messages. */
+const char *tw_type_list(void);
+
 /* Bytes of a row of n values; n must be a multiple of block_values. */
 static inline size_t tw_type_row_bytes(const struct tw_type_traits *traits, size_t n) {
     return n / traits->block_values * traits->block_bytes;
