@@ -40,7 +40,7 @@ OPTIMISE := $(if $(filter 1,$(DEBUG)),-O0,$(if $(SANITIZE),-O1,-O2))
 BASE_CFLAGS := -std=gnu11 -D_GNU_SOURCE -g $(OPTIMISE) $(WARNINGS) -fno-math-errno -ffp-contract=off -fopenmp -fvisibility=hidden -fPIC \
   -DTW_VERSION=$(VERSION) -DTW_ENGINE=$(ENGINE) $(if $(filter 1,$(MPI)),-DTW_MPI=1) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 LINK_FLAGS := -fopenmp $(if $(SANITIZE),-fsanitize=$(SANITIZE))
-LIBS := $(traces_LIBS) $(if $(filter 1,$(ENGINE)),$(engine_LIBS)) -lm -ldl -lpthread
+LIBS := $(traces_LIBS) $(or $(call pkg,--libs,inih),-linih) $(if $(filter 1,$(ENGINE)),$(engine_LIBS)) -lm -ldl -lpthread
 ifeq ($(MPI),1)
 MPI_CFLAGS := $(or $(call pkg,--cflags,ompi-c),$(call pkg,--cflags,mpi))
 LIBS += $(or $(call pkg,--libs,ompi-c),$(call pkg,--libs,mpi),-lmpi)
@@ -61,7 +61,7 @@ traces_LIB_CFLAGS   := $(traces_CFLAGS)
 sim_LIB_CFLAGS      := $(MPI_CFLAGS)
 analysis_LIB_CFLAGS :=
 engine_LIB_CFLAGS   := $(engine_CFLAGS)
-cli_LIB_CFLAGS      := $(traces_CFLAGS) $(MPI_CFLAGS)
+cli_LIB_CFLAGS      := $(traces_CFLAGS) $(call pkg,--cflags,inih) $(MPI_CFLAGS)
 tests_LIB_CFLAGS     = $(traces_CFLAGS) $(engine_CFLAGS) $(check_CFLAGS)
 
 # ---- sources: wildcards, so that a new file is in without a line here ----------------------------------------------------------

@@ -13,6 +13,7 @@ libhdf5-dev          pkg:hdf5-serial|hdf5                 trace files
 libzstd-dev          pkg:libzstd                          compression of trace files
 libzip-dev           pkg:libzip                           importing .npz
 libcjson-dev         pkg:libcjson                         reading JSON
+libinih-dev          pkg:inih                             reading the settings of a study
 '
 [ "${ENGINE:-1}" = 0 ] || table="$table
 libdnnl-dev          header:dnnl.h                        matrix products
