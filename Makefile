@@ -26,8 +26,8 @@ PKG_CONFIG ?= pkg-config
 pkg = $(shell $(PKG_CONFIG) $(1) $(2) 2>/dev/null)
 HDF5_CFLAGS  := $(or $(call pkg,--cflags,hdf5-serial),$(call pkg,--cflags,hdf5))
 HDF5_LIBS    := $(or $(call pkg,--libs,hdf5-serial),$(call pkg,--libs,hdf5),-lhdf5)
-traces_LIBS  := $(HDF5_LIBS) $(call pkg,--libs,libzstd libzip libcjson)
-traces_CFLAGS := $(HDF5_CFLAGS) $(call pkg,--cflags,libzstd libzip libcjson)
+traces_LIBS  := $(HDF5_LIBS) $(call pkg,--libs,libzstd libzip libcjson zlib)
+traces_CFLAGS := $(HDF5_CFLAGS) $(call pkg,--cflags,libzstd libzip libcjson zlib)
 # Debian's oneDNN ships no .pc file.
 engine_LIBS  := $(or $(call pkg,--libs,dnnl),-ldnnl) $(call pkg,--libs,libpcre2-8)
 engine_CFLAGS := $(call pkg,--cflags,libpcre2-8) $(call pkg,--cflags,libcjson)
@@ -128,11 +128,12 @@ $(B)/include/tests/suites.inc: $(TEST_SRC) $(B)/include/tests/.made
 	@printf 'X(%s)\n' $(SUITES) > $@
 $(B)/tests/main.o: $(B)/include/tests/suites.inc
 
-# The zstd filter as a plugin for h5dump and h5py; it must not depend on any libhdf5.
-$(B)/plugin/libh5tidewakezstd.so: $(wildcard traces/plugin/*.c) $(wildcard traces/filter*.h) Makefile
+# The zstd filter as a plugin for h5dump and h5py. It must not depend on any libhdf5: -z defs proves that it needs none.
+PLUGIN_SRC := traces/plugin/plugin.c traces/filter.c
+$(B)/plugin/libh5tidewakezstd.so: $(PLUGIN_SRC) traces/filter.h $(B)/include/traces/.made Makefile
 	@mkdir -p $(@D)
-	@if [ -n "$(wildcard traces/plugin/*.c)" ]; then $(CC) -std=gnu11 -D_GNU_SOURCE -O2 $(WARNINGS) -fPIC -shared -I$(B)/include/traces $(traces_CFLAGS) -o $@ $(wildcard traces/plugin/*.c) $(call pkg,--libs,libzstd); fi
-$(B)/plugin/libh5tidewakezstd.so: | $(B)/include/traces/.made
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=gnu11 -O2 $(WARNINGS) -fPIC -shared -Wl,-z,defs -I$(B)/include/traces $(traces_CFLAGS) -o $@ $(PLUGIN_SRC) $(call pkg,--libs,libzstd)
 
 -include $(patsubst %.o,%.d,$(LIBRARY_OBJ) $(TEST_OBJ) $(B)/cli/main.d)
 

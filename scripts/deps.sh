@@ -11,6 +11,7 @@ make                 command:make                         the build
 pkg-config           command:pkg-config                   finding the libraries
 libhdf5-dev          pkg:hdf5-serial|hdf5                 trace files
 libzstd-dev          pkg:libzstd                          compression of trace files
+zlib1g-dev           pkg:zlib                             trace files of other writers
 libzip-dev           pkg:libzip                           importing .npz
 libcjson-dev         pkg:libcjson                         reading JSON
 libinih-dev          pkg:inih                             reading the settings of a study

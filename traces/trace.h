@@ -90,7 +90,7 @@ bool tw_trace_has(const struct tw_trace *trace, enum tw_trace_dataset dataset);
 /* "/topk/position" and so on. */
 const char *tw_trace_dataset_path(enum tw_trace_dataset dataset);
 
-/* [n_steps] absolute position of each step's query + 1, > 0; owned by the trace. */
+/* [n_steps] absolute position of each step's query + 1, >= 0; owned by the trace. */
 const int32_t *tw_trace_context_length(const struct tw_trace *trace);
 /* token_id [n_steps] generated at each step. */
 tw_status tw_trace_read_token_ids(struct tw_trace *trace, int32_t *token_id, struct tw_error *err);
@@ -101,8 +101,8 @@ tw_status tw_trace_read_prompt(struct tw_trace *trace, int32_t *token_id, struct
  * One layer over steps [first_step, first_step + n_steps): reads and decodes on the calling thread.
  *
  *   position [n_steps][n_heads][top_k]  -1 or in [0, context length of the step); rows in any order
- *   weight   [n_steps][n_heads][top_k]  bits of a half, finite, not negative (no minus zero); float32 and float64 in
- *                                       the file are rounded to half; meaningless where the position is -1
+ *   weight   [n_steps][n_heads][top_k]  bits of a half, finite, not negative (no minus zero); float32 in the file
+ *                                       is rounded to half; meaningless where the position is -1
  *
  * Either may be NULL.
  */

@@ -1,0 +1,254 @@
+#include "traces/h5.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#if H5_VERSION_GE(1, 13, 0)
+#include <H5FDdevelop.h>
+#endif
+
+#include "traces/filter.h"
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static hid_t driver = -1;
+
+/* ---- the driver ------------------------------------------------------------------------------------------------- */
+
+struct driver_file {
+    H5FD_t public; /* libhdf5's part, first */
+    struct tw_h5_file *shared;
+    haddr_t eoa; /* end of what libhdf5 has given out */
+};
+
+struct driver_info {
+    struct tw_h5_file *shared;
+};
+
+static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address) {
+    (void)name;
+    (void)max_address;
+    const struct driver_info *const info = H5Pget_driver_info(fapl);
+    if (!info) return NULL;
+    struct driver_file *const file = calloc(1, sizeof *file);
+    if (!file) return NULL;
+    file->shared = info->shared;
+    if (flags & H5F_ACC_TRUNC) {
+        if (ftruncate(file->shared->fd, 0) != 0) {
+            file->shared->failure = errno;
+            free(file);
+            return NULL;
+        }
+        file->shared->size = 0;
+    }
+    return &file->public;
+}
+
+static herr_t driver_close(H5FD_t *file) {
+    free(file);
+    return 0;
+}
+
+static herr_t driver_query(const H5FD_t *file, unsigned long *flags) {
+    (void)file;
+    *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
+             H5FD_FEAT_AGGREGATE_SMALLDATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+    return 0;
+}
+
+static haddr_t driver_get_eoa(const H5FD_t *file, H5FD_mem_t type) {
+    (void)type;
+    return ((const struct driver_file *)file)->eoa;
+}
+
+static herr_t driver_set_eoa(H5FD_t *file, H5FD_mem_t type, haddr_t address) {
+    (void)type;
+    ((struct driver_file *)file)->eoa = address;
+    return 0;
+}
+
+static haddr_t driver_get_eof(const H5FD_t *file, H5FD_mem_t type) {
+    (void)type;
+    return ((const struct driver_file *)file)->shared->size;
+}
+
+/* Reads behind the end give zeros, as with libhdf5's own driver. */
+static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size, void *buffer) {
+    (void)type;
+    (void)dxpl;
+    struct tw_h5_file *const file = ((struct driver_file *)public)->shared;
+    uint8_t *to = buffer;
+    if (address > INT64_MAX || size > INT64_MAX - address) return -1;
+    while (size) {
+        size_t n = 0;
+        if (file->fd < 0) {
+            n = address < file->size ? (size_t)(file->size - address < size ? file->size - address : size) : 0;
+            if (n) memcpy(to, file->memory + address, n);
+        } else {
+            const ssize_t got = pread(file->fd, to, size, (off_t)address);
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) {
+                file->failure = errno;
+                return -1;
+            }
+            n = (size_t)got;
+        }
+        if (!n) {
+            memset(to, 0, size);
+            return 0;
+        }
+        to += n;
+        address += n;
+        size -= n;
+    }
+    return 0;
+}
+
+static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
+                           const void *buffer) {
+    (void)type;
+    (void)dxpl;
+    struct tw_h5_file *const file = ((struct driver_file *)public)->shared;
+    const uint8_t *from = buffer;
+    while (size && !file->dead) {
+        const ssize_t put = pwrite(file->fd, from, size, (off_t)address);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            file->failure = put < 0 ? errno : ENOSPC;
+            file->dead = true;
+            return -1;
+        }
+        from += put;
+        address += (haddr_t)put;
+        size -= (size_t)put;
+        if (address > file->size) file->size = address;
+    }
+    return 0;
+}
+
+/* At a flush and at the end: the file is as long as libhdf5 believes, or it would not open again. */
+static herr_t driver_truncate(H5FD_t *public, hid_t dxpl, hbool_t closing) {
+    (void)dxpl;
+    (void)closing;
+    struct driver_file *const file = (struct driver_file *)public;
+    struct tw_h5_file *const shared = file->shared;
+    if (shared->fd < 0 || shared->dead || file->eoa == shared->size) return 0;
+    if (ftruncate(shared->fd, (off_t)file->eoa) != 0) {
+        shared->failure = errno;
+        shared->dead = true;
+        return -1;
+    }
+    shared->size = file->eoa;
+    return 0;
+}
+
+static const H5FD_class_t driver_class = {
+#if H5_VERSION_GE(1, 13, 2)
+    .version = H5FD_CLASS_VERSION,
+    .value = 518, /* in the range for testing; never stored in a file */
+#endif
+    .name = "tidewake",
+    .maxaddr = INT64_MAX,
+    .fc_degree = H5F_CLOSE_STRONG, /* closing a file closes all that is open in it */
+    .fapl_size = sizeof(struct driver_info),
+    .open = driver_open,
+    .close = driver_close,
+    .query = driver_query,
+    .get_eoa = driver_get_eoa,
+    .set_eoa = driver_set_eoa,
+    .get_eof = driver_get_eof,
+    .read = driver_read,
+    .write = driver_write,
+    .truncate = driver_truncate,
+    .fl_map = H5FD_FLMAP_DICHOTOMY,
+};
+
+/* ---- the library ------------------------------------------------------------------------------------------------ */
+
+void tw_h5_enter(void) {
+    pthread_mutex_lock(&lock);
+    if (driver >= 0) return;
+    H5open();
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    H5PLset_loading_state(0);
+    H5Zregister(&tw_filter_zstd);
+    driver = H5FDregister(&driver_class);
+}
+
+void tw_h5_leave(void) { pthread_mutex_unlock(&lock); }
+
+static herr_t innermost(unsigned depth, const H5E_error2_t *error, void *words) {
+    (void)depth;
+    snprintf(words, 256, "%s", error->desc && *error->desc ? error->desc : "unknown reason");
+    return 1; /* walking from inside out: the first is the cause */
+}
+
+const char *tw_h5_reason(void) {
+    static char words[256];
+    snprintf(words, sizeof words, "unknown reason");
+    tw_h5_enter();
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, words);
+    H5Eclear2(H5E_DEFAULT);
+    tw_h5_leave();
+    return words;
+}
+
+tw_status tw_h5_file_init(struct tw_h5_file *file, int fd, const char *path, struct tw_error *err) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return TW_FAIL(err, TW_E_IO, "cannot examine trace '%s': %s", path, strerror(errno));
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0) limit.rlim_cur = RLIM_INFINITY;
+    *file = (struct tw_h5_file){.fd = fd, .size = (uint64_t)st.st_size, .write_limit = limit.rlim_cur};
+    return TW_OK;
+}
+
+static hid_t file_access(struct tw_h5_file *file) {
+    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    const struct driver_info info = {file};
+    if (access >= 0 && H5Pset_driver(access, driver, &info) >= 0) return access;
+    if (access >= 0) H5Pclose(access);
+    return -1;
+}
+
+/* The name is for libhdf5's messages alone: the driver has the file already. */
+hid_t tw_h5_open(struct tw_h5_file *file) {
+    const hid_t access = file_access(file);
+    if (access < 0) return -1;
+    const hid_t id = H5Fopen("trace", H5F_ACC_RDONLY, access);
+    H5Pclose(access);
+    return id;
+}
+
+hid_t tw_h5_create(struct tw_h5_file *file) {
+    const hid_t access = file_access(file);
+    if (access < 0) return -1;
+    const hid_t id = H5Fcreate("trace", H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    H5Pclose(access);
+    return id;
+}
+
+bool tw_h5_reserve(struct tw_h5_file *file, uint64_t bytes) {
+    if (file->dead) return false;
+    if (file->write_limit < file->size || bytes > file->write_limit - file->size) {
+        file->failure = EFBIG;
+    } else if (fallocate(file->fd, FALLOC_FL_KEEP_SIZE, (off_t)file->size, (off_t)bytes) == 0 ||
+               (errno != ENOSPC && errno != EDQUOT)) {
+        return true;
+    } else {
+        file->failure = errno;
+    }
+    file->dead = true;
+    return false;
+}
+
+size_t tw_h5_open_ids(void) {
+    tw_h5_enter();
+    const ssize_t n = H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL);
+    tw_h5_leave();
+    return n > 0 ? (size_t)n : 0;
+}

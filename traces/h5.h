@@ -1,0 +1,54 @@
+/*
+ * How this floor uses libhdf5: one lock, its error stack turned into words, and a file driver of our own.
+ *
+ * The driver works on a file descriptor or on bytes in memory. It takes no lock, so that reading works on file systems
+ * without any and needs no environment variable, and after a failed write it touches the file no more: what libhdf5
+ * still wants to write when it closes cannot spoil what was flushed before.
+ */
+#ifndef TW_TRACES_H5_H
+#define TW_TRACES_H5_H
+
+#include <hdf5.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/*
+ * The lock around every call into libhdf5 (not thread-safe as Debian builds it). Recursive. The first call prepares the
+ * library: no printing of errors, our zstd filter registered, no loading of plugins.
+ */
+void tw_h5_enter(void);
+void tw_h5_leave(void);
+
+/* The innermost words of libhdf5's error stack, in a static buffer; "unknown reason" without any. Clears the stack. */
+const char *tw_h5_reason(void);
+
+/* What the driver works on. */
+struct tw_h5_file {
+    int fd;                /* of a regular file, owned by the caller; -1: `memory` */
+    const uint8_t *memory; /* [size] */
+    uint64_t size;         /* bytes in the file */
+    uint64_t write_limit;  /* RLIMIT_FSIZE */
+    int failure;           /* errno of the first failed write or read; 0: none */
+    bool dead;             /* a write failed: later writes are dropped */
+};
+
+/* Prepares the struct for an open descriptor (its size is looked up). */
+tw_status tw_h5_file_init(struct tw_h5_file *file, int fd, const char *path, struct tw_error *err);
+
+/* As H5Fopen (read only) and H5Fcreate (truncating), on our driver; < 0 on failure. `file` must outlive the id. */
+hid_t tw_h5_open(struct tw_h5_file *file);
+hid_t tw_h5_create(struct tw_h5_file *file);
+
+/*
+ * Makes sure that `bytes` more can be written behind the end of the file, without changing its size: false, with
+ * `failure` set, when the disk is full. Where the file system cannot promise, true.
+ */
+bool tw_h5_reserve(struct tw_h5_file *file, uint64_t bytes);
+
+/* How many ids (files, datasets, attributes, ...) libhdf5 has open: for tests. */
+size_t tw_h5_open_ids(void);
+
+#endif
