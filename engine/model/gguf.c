@@ -36,13 +36,13 @@ static const char *const type_names[] = {
 
 const char *tw_gguf_type_name(char buffer[32], uint32_t type) {
     if (type < sizeof type_names / sizeof *type_names) return type_names[type];
-    snprintf(buffer, 32, "type %" PRIu32, type);
+    snprintf(buffer, 32, "%" PRIu32, type);
     return buffer;
 }
 
 const char *tw_gguf_value_type_name(char buffer[32], uint32_t type) {
     if (type < N_VALUE_TYPES) return value_types[type].name;
-    snprintf(buffer, 32, "type %" PRIu32, type);
+    snprintf(buffer, 32, "%" PRIu32, type);
     return buffer;
 }
 
@@ -132,8 +132,9 @@ static tw_status read_array(struct tw_gguf_key *key, struct reader *reader, cons
     if (!read_u32(&type, reader) || !read_u64(&n, reader))
         return TW_FAIL(err, TW_E_INPUT, "model '%s': the file ends inside the array '%.*s'", path, NAME(key->name));
     if (type >= N_VALUE_TYPES || type == TW_GGUF_ARRAY)
-        return TW_FAIL(err, TW_E_INPUT, "model '%s': the array '%.*s' has elements of %s, which no GGUF reader knows",
-                       path, NAME(key->name), tw_gguf_value_type_name(buffer, type));
+        return TW_FAIL(err, TW_E_INPUT,
+                       "model '%s': the array '%.*s' has elements of type %s, which no GGUF reader knows", path,
+                       NAME(key->name), tw_gguf_value_type_name(buffer, type));
     struct tw_gguf_array *array = &key->array;
     *array = (struct tw_gguf_array){.type = type, .data = reader->at};
     uint64_t bytes = 0;
@@ -171,8 +172,9 @@ static tw_status read_key(struct tw_gguf_key *key, struct reader *reader, size_t
     if (!read_u32(&type, reader))
         return TW_FAIL(err, TW_E_INPUT, "model '%s': the file ends inside metadata key '%.*s'", path, NAME(key->name));
     if (type >= N_VALUE_TYPES)
-        return TW_FAIL(err, TW_E_INPUT, "model '%s': metadata key '%.*s' has a value of %s, which no GGUF reader knows",
-                       path, NAME(key->name), tw_gguf_value_type_name(buffer, type));
+        return TW_FAIL(err, TW_E_INPUT,
+                       "model '%s': metadata key '%.*s' has a value of type %s, which no GGUF reader knows", path,
+                       NAME(key->name), tw_gguf_value_type_name(buffer, type));
     key->type = type;
     if (type == TW_GGUF_ARRAY) return read_array(key, reader, path, err);
     const bool inside = type == TW_GGUF_STRING ? read_string(&key->string, reader)
@@ -299,9 +301,10 @@ static tw_status parse_keys(struct tw_gguf *gguf, struct reader *reader, uint64_
 static tw_status parse_alignment(struct tw_gguf *gguf, struct tw_error *err) {
     uint64_t alignment = ALIGNMENT_DEFAULT;
     TW_TRY(tw_gguf_get_uint(&alignment, gguf, "general.alignment", false, err));
-    if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > 1 << 30)
-        return TW_FAIL(err, TW_E_INPUT, "model '%s': general.alignment is %" PRIu64 ", expected a power of two",
-                       gguf->path, alignment);
+    if ((alignment & (alignment - 1)) != 0 || alignment < 8 || alignment > 1 << 30)
+        return TW_FAIL(err, TW_E_INPUT,
+                       "model '%s': general.alignment is %" PRIu64 ", expected a power of two from 8 on", gguf->path,
+                       alignment);
     gguf->alignment = alignment;
     return TW_OK;
 }

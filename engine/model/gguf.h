@@ -7,7 +7,8 @@
  * do not wrap, tensors are aligned, inside the file and apart from each other. So the accessors cannot run out of
  * bounds.
  *
- * Source: the GGUF specification (ggml, docs/gguf.md). Alignments must be powers of two, as in ggml.
+ * Source: the GGUF specification (ggml, docs/gguf.md). Alignments must be multiples of 8, as specified, and powers of
+ * two, as in ggml.
  */
 #ifndef TW_ENGINE_MODEL_GGUF_H
 #define TW_ENGINE_MODEL_GGUF_H
@@ -126,9 +127,9 @@ static inline struct tw_gguf_strings tw_gguf_strings(const struct tw_gguf_array 
 }
 bool tw_gguf_strings_next(struct tw_view *string, struct tw_gguf_strings *strings);
 
-/* "Q4_1", "IQ2_XXS", ... for every number that GGUF has or had; "type 250" for others (in `buffer`). */
+/* "Q4_1", "IQ2_XXS", ... for every number that GGUF has or had; "250" for others (in `buffer`). */
 const char *tw_gguf_type_name(char buffer[32], uint32_t type);
-/* "u32", "string", ...; "type 99" for others. */
+/* "u32", "string", ...; "99" for others. */
 const char *tw_gguf_value_type_name(char buffer[32], uint32_t type);
 
 #endif

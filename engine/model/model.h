@@ -79,15 +79,20 @@ struct tw_model_config {
     bool tied_embeddings;  /* the output matrix is the embedding */
 };
 
+enum { TW_END_TOKENS_MAX = 16 };
+
 struct tw_model {
     struct tw_model_config config;
     struct tw_matrix embedding;      /* [n_vocab][n_embd] */
     struct tw_matrix output;         /* [n_vocab][n_embd]; the embedding again when tied */
     const float *output_norm;        /* [n_embd] */
     struct tw_layer_weights *layers; /* [n_layers] */
-    char *path;                      /* as it was opened */
-    struct tw_text warnings;         /* one a line: what was understood but may surprise; cli/ prints them */
-    struct tw_model_files *files;    /* the mappings and what backs the vectors: private to model/ */
+    /* The ids that end a text, as the model's files name them; the tokenizer may know more. */
+    uint32_t end_tokens[TW_END_TOKENS_MAX];
+    size_t n_end_tokens;
+    char *path;                   /* as it was opened */
+    struct tw_text warnings;      /* one a line: what was understood but may surprise; cli/ prints them */
+    struct tw_model_files *files; /* the mappings and what backs the vectors: private to model/ */
 };
 
 /*

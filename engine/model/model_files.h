@@ -1,0 +1,24 @@
+/* What stands behind a struct tw_model, and the ways to open one. Private to engine/model/. */
+#ifndef TW_ENGINE_MODEL_MODEL_FILES_H
+#define TW_ENGINE_MODEL_MODEL_FILES_H
+
+#include "engine/model/gguf.h"
+#include "engine/model/model.h"
+#include "engine/model/weights.h"
+
+struct tw_model_files {
+    struct tw_gguf *gguf; /* [n_gguf] the parts of a split file, in order; or one */
+    size_t n_gguf;
+    struct tw_owned owned; /* vectors, layers, names */
+};
+
+/*
+ * Each fills a zeroed model whose `path` and `files` are set. On failure the caller frees the half-filled model.
+ */
+tw_status tw_model_open_gguf(struct tw_model *model, struct tw_error *err);
+
+tw_status tw_model_out_of_memory(const char *path, struct tw_error *err);
+/* The last part of a path without ".gguf" or ".json"; free with free(). */
+char *tw_model_name_of(const char *path);
+
+#endif
