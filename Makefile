@@ -29,8 +29,8 @@ HDF5_LIBS    := $(or $(call pkg,--libs,hdf5-serial),$(call pkg,--libs,hdf5),-lhd
 traces_LIBS  := $(HDF5_LIBS) $(call pkg,--libs,libzstd libzip libcjson zlib)
 traces_CFLAGS := $(HDF5_CFLAGS) $(call pkg,--cflags,libzstd libzip libcjson zlib)
 # Debian's oneDNN ships no .pc file.
-engine_LIBS  := $(or $(call pkg,--libs,dnnl),-ldnnl) $(call pkg,--libs,libpcre2-8)
-engine_CFLAGS := $(call pkg,--cflags,libpcre2-8) $(call pkg,--cflags,libcjson)
+engine_LIBS  := $(or $(call pkg,--libs,dnnl),-ldnnl) $(call pkg,--libs,libpcre2-8 libutf8proc)
+engine_CFLAGS := $(call pkg,--cflags,libpcre2-8 libutf8proc) $(call pkg,--cflags,libcjson)
 check_LIBS    = $(call pkg,--libs,check)
 check_CFLAGS  = $(call pkg,--cflags,check)
 

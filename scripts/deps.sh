@@ -19,6 +19,7 @@ libinih-dev          pkg:inih                             reading the settings o
 [ "${ENGINE:-1}" = 0 ] || table="$table
 libdnnl-dev          header:dnnl.h                        matrix products
 libpcre2-dev         pkg:libpcre2-8                       splitting text as the tokenizers do
+libutf8proc-dev      pkg:libutf8proc                      Unicode normalisation of text, as Qwen's tokenizers do
 "
 case $purpose in
 check) table="$table
