@@ -1,0 +1,46 @@
+/* What the figures that are made from tables share: finding columns, choosing rows, names of panels, placing panels. */
+#ifndef TW_ANALYSIS_PLOT_TABLE_H
+#define TW_ANALYSIS_PLOT_TABLE_H
+
+#include "analysis/plot.h"
+
+/* Text of a cell, "" where the column is missing (SIZE_MAX) or the cell empty; numbers as they are written. The buffer
+ * is for numbers. */
+const char *tw_plot_cell_text(char buffer[32], const struct tw_table *table, size_t row, size_t column);
+/* The number in a cell; NaN where the column is missing, the cell is empty or holds text. */
+double tw_plot_cell_number(const struct tw_table *table, size_t row, size_t column);
+
+/* Fails with TW_E_INPUT, naming the file and the column, unless all of the table's `columns` ("a,b,c") exist. */
+tw_status tw_plot_need_columns(const struct tw_table *table, const char *name, const char *columns,
+                               struct tw_error *err);
+
+/* Whether the row is one that the options ask for: model, task, unit and page size. Missing columns match anything. */
+bool tw_plot_row_wanted(const struct tw_table *table, size_t row, const struct tw_plot_options *options);
+
+/* A list of distinct texts in order of first appearance. Zero-initialise; items are owned by the list. */
+struct tw_plot_names {
+    char **items;
+    size_t n;
+};
+/* The index of `text`, added if it is new; SIZE_MAX when memory ran out. */
+size_t tw_plot_name(struct tw_plot_names *names, const char *text);
+void tw_plot_names_release(struct tw_plot_names *names); /* copes with {0} */
+
+/* The look of a policy's curve: the same one in every figure, by the name before any ':'. `other` counts the policies
+ * that have none of their own, so that they differ. */
+size_t tw_plot_policy_look(const char *policy, size_t *other);
+
+/*
+ * Panels side by side in one figure. Sets the figure's size, opens the multiplot, and leaves a strip on the right for
+ * the legend (`legend_width` in 1/96 inch, 0: none) and one on top for the title.
+ */
+struct tw_plot_panels {
+    size_t n, columns, rows;
+    unsigned panel_width, panel_height, legend_width, top;
+};
+void tw_plot_panels_begin(struct tw_figure *figure, struct tw_plot_panels *panels, const char *title);
+/* Margins and the key's place for panel i; its own title. */
+void tw_plot_panel(struct tw_figure *figure, const struct tw_plot_panels *panels, size_t i, const char *title);
+void tw_plot_panels_end(struct tw_figure *figure);
+
+#endif
