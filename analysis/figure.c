@@ -141,11 +141,36 @@ static void append_header(struct tw_text *out, const struct tw_figure *figure, c
                                 "set key outside right top vertical Left reverse samplen 3 spacing 1.15 noenhanced\n"));
 }
 
+/*
+ * The environment without what would change the picture: the user's locale (gnuplot warns in one that is not UTF-8) and
+ * gnuplot's own variables. NULL when memory ran out; free with free().
+ */
+static char **gnuplot_environment(void) {
+    static const char *const dropped[] = {"LC_", "LANG=", "LANGUAGE=", "GNUTERM=", "GNUPLOT_"};
+    size_t n = 0, kept = 0;
+    while (environ[n]) n++;
+    char **const own = calloc(n + 2, sizeof *own);
+    if (!own) return NULL;
+    for (size_t i = 0; i < n; i++) {
+        bool drop = false;
+        for (size_t d = 0; d < sizeof dropped / sizeof *dropped; d++)
+            drop = drop || strncmp(environ[i], dropped[d], strlen(dropped[d])) == 0;
+        if (!drop) own[kept++] = environ[i];
+    }
+    static char locale[] = "LC_ALL=C.UTF-8";
+    own[kept] = locale;
+    return own;
+}
+
 /* Runs gnuplot; what it says on standard output and error goes to `said`. Returns its exit status, 127 when it cannot
  * be started, -1 when the system refuses. */
 static int run_gnuplot(struct tw_text *said, const char *const *arguments) {
     int ends[2];
-    if (pipe(ends) != 0) return -1;
+    char **const environment = gnuplot_environment();
+    if (!environment || pipe(ends) != 0) {
+        free(environment);
+        return -1;
+    }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", 0, 0);
@@ -154,7 +179,9 @@ static int run_gnuplot(struct tw_text *said, const char *const *arguments) {
     posix_spawn_file_actions_addclose(&actions, ends[0]);
     posix_spawn_file_actions_addclose(&actions, ends[1]);
     pid_t child;
-    const int failed = posix_spawnp(&child, "gnuplot", &actions, NULL, (char *const *)(uintptr_t)arguments, environ);
+    const int failed =
+        posix_spawnp(&child, "gnuplot", &actions, NULL, (char *const *)(uintptr_t)arguments, environment);
+    free(environment);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (failed) {

@@ -32,7 +32,8 @@ void tw_head_workspace_release(struct tw_head_workspace *workspace) {
 
 /* Walks the head's own pages: the workspace may be far larger than what it uses. */
 static void forget(const struct tw_page_sets *sets, struct tw_head_workspace *workspace) {
-    for (size_t i = 0; i < sets->begin[sets->n_steps]; i++) workspace->seen[sets->page[i]] = (struct tw_page_seen){0};
+    for (uint64_t i = sets->begin[0]; i < sets->begin[sets->n_steps]; i++)
+        workspace->seen[sets->page[i]] = (struct tw_page_seen){0};
 }
 
 /* byte i of spread[b] is bit i of b */

@@ -24,7 +24,7 @@ enum {
 struct tw_page_sets {
     size_t n_steps;
     const uint64_t *begin; /* [n_steps + 1] */
-    const uint32_t *page;  /* [begin[n_steps]] each < n_pages of the workspace */
+    const uint32_t *page;  /* each < n_pages of the workspace; nothing outside begin[0]..begin[n_steps] is touched */
 };
 
 static inline size_t tw_page_sets_size(const struct tw_page_sets *sets, size_t t) {

@@ -52,7 +52,10 @@ static tw_status read_json(struct tw_table *table, struct tw_view text, const ch
         size_t n = 0;
         cJSON_ArrayForEach(row, rows) {
             n++;
-            if (!cJSON_IsObject(row) || (size_t)cJSON_GetArraySize(row) != table->n_columns) {
+            bool same = cJSON_IsObject(row) && (size_t)cJSON_GetArraySize(row) == table->n_columns;
+            for (size_t c = 0; same && c < table->n_columns; c++)
+                same = cJSON_GetObjectItemCaseSensitive(row, table->columns[c]) != NULL;
+            if (!same) {
                 status = TW_FAIL(err, TW_E_INPUT, "table '%s': row %zu has other members than the first", path, n);
                 break;
             }

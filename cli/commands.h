@@ -5,7 +5,12 @@
 #include "cli/command.h"
 
 /* X(symbol): `const struct tw_command tw_command_<symbol>` in cli/cmd_<symbol>.c */
-#define TW_COMMANDS_ALWAYS(X) X(list)
+/* clang-format off */
+#define TW_COMMANDS_ALWAYS(X) \
+    X(churn) \
+    X(plot) \
+    X(list)
+/* clang-format on */
 
 /* Those that need the engine's floor: in cli/engine/cmd_<symbol>.c, left out by `make ENGINE=0`. */
 #if TW_ENGINE

@@ -69,7 +69,7 @@ struct case_sets {
     bool wanted[MAX_STEPS][MAX_PAGES];
     size_t n_steps, n_pages;
     uint64_t begin[MAX_STEPS + 1];
-    uint32_t page[MAX_STEPS * MAX_PAGES];
+    uint32_t page[MAX_STEPS * MAX_PAGES + 3];
     size_t pool[MAX_STEPS];
 };
 
@@ -78,7 +78,8 @@ static void make_sets(struct case_sets *c, struct tw_random *random) {
     const size_t sizes[] = {1, 3, 9, 40, MAX_PAGES};
     c->n_pages = sizes[tw_random_below(random, 5)];
     const double density = tw_random_unit(random), change = tw_random_unit(random);
-    size_t n = 0;
+    size_t n = 3; /* another head's pages stand before: they must not be touched */
+    memset(c->page, 0xff, 3 * sizeof *c->page);
     for (size_t t = 0; t < c->n_steps; t++) {
         const bool empty = tw_random_below(random, 8) == 0;
         c->begin[t] = n;
