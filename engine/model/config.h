@@ -22,6 +22,7 @@ struct tw_recipe {
     bool *slides;           /* [n_layers] whether the layer has the sliding window; owned */
     size_t sliding_pattern; /* what the file says of which layers slide, where it has no list: 0 or as in */
     size_t sliding_from;    /* struct tw_architecture */
+    bool tied;              /* config.json: the output matrix is the embedding */
     enum tw_type type;      /* config.json: of the weights, where there are none to look at */
     uint32_t end_tokens[TW_END_TOKENS_MAX];
     size_t n_end_tokens;
@@ -29,6 +30,11 @@ struct tw_recipe {
 
 /* On failure everything is released. */
 tw_status tw_recipe_from_gguf(struct tw_recipe *recipe, const struct tw_gguf *gguf, struct tw_error *err);
+/* `json` is the text of config.json, `path` its name for messages. */
+tw_status tw_recipe_from_json(struct tw_recipe *recipe, struct tw_view json, const char *path, struct tw_error *err);
+/* The end-of-text ids of generation_config.json, which go before those of config.json. */
+tw_status tw_recipe_add_generation(struct tw_recipe *recipe, struct tw_view json, const char *path,
+                                   struct tw_error *err);
 void tw_recipe_release(struct tw_recipe *recipe); /* copes with {0} */
 
 /* ---- shared by the two readers -------------------------------------------------------------------------------------

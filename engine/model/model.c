@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/checked.h"
 #include "engine/model/config.h"
@@ -27,14 +28,30 @@ char *tw_model_name_of(const char *path) {
     return strndup(path + start, end - start);
 }
 
+static bool has_ending(const char *path, const char *ending) {
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && strcmp(path + n - m, ending) == 0;
+}
+
 tw_status tw_model_open(struct tw_model **model, const char *path, struct tw_error *err) {
     *model = NULL;
     struct tw_model *opened = calloc(1, sizeof *opened);
     if (!opened) return tw_model_out_of_memory(path, err);
     opened->files = calloc(1, sizeof *opened->files);
     opened->path = strdup(path);
+    struct stat st;
     tw_status status = opened->files && opened->path ? TW_OK : tw_model_out_of_memory(path, err);
-    if (status == TW_OK) status = tw_model_open_gguf(opened, err);
+    if (status == TW_OK) {
+        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            status = tw_model_open_folder(opened, err);
+        else if (has_ending(path, ".json"))
+            status = tw_model_open_config(opened, err);
+        else if (has_ending(path, ".safetensors"))
+            status =
+                TW_FAIL(err, TW_E_INPUT, "model '%s' holds weights without their configuration: name its folder", path);
+        else
+            status = tw_model_open_gguf(opened, err);
+    }
     if (status == TW_OK && !tw_text_ok(&opened->warnings)) status = tw_model_out_of_memory(path, err);
     if (status != TW_OK) {
         tw_model_free(opened);
@@ -50,6 +67,8 @@ void tw_model_free(struct tw_model *model) {
         struct tw_model_files *files = model->files;
         for (size_t i = 0; i < files->n_gguf; i++) tw_gguf_release(&files->gguf[i]);
         free(files->gguf);
+        for (size_t i = 0; i < files->n_safetensors; i++) tw_safetensors_release(&files->safetensors[i]);
+        free(files->safetensors);
         tw_owned_release(&files->owned);
         free(files);
     }

@@ -4,11 +4,14 @@
 
 #include "engine/model/gguf.h"
 #include "engine/model/model.h"
+#include "engine/model/safetensors.h"
 #include "engine/model/weights.h"
 
 struct tw_model_files {
     struct tw_gguf *gguf; /* [n_gguf] the parts of a split file, in order; or one */
     size_t n_gguf;
+    struct tw_safetensors *safetensors; /* [n_safetensors] */
+    size_t n_safetensors;
     struct tw_owned owned; /* vectors, layers, names */
 };
 
@@ -16,6 +19,8 @@ struct tw_model_files {
  * Each fills a zeroed model whose `path` and `files` are set. On failure the caller frees the half-filled model.
  */
 tw_status tw_model_open_gguf(struct tw_model *model, struct tw_error *err);
+tw_status tw_model_open_folder(struct tw_model *model, struct tw_error *err); /* a Hugging Face folder */
+tw_status tw_model_open_config(struct tw_model *model, struct tw_error *err); /* config.json alone */
 
 tw_status tw_model_out_of_memory(const char *path, struct tw_error *err);
 /* The last part of a path without ".gguf" or ".json"; free with free(). */
