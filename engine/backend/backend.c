@@ -20,7 +20,7 @@ tw_status tw_backend_find(const struct tw_backend_ops **ops, const char *name, s
         tw_text_printf(&names, "%s%s", names.size ? ", " : "", (*b)->name);
     }
     const tw_status status =
-        TW_FAIL(err, TW_E_OPTION, "there is no backend '%s'; there are: %s", name, tw_text_string(&names));
+        TW_FAIL(err, TW_E_OPTION, "there is no backend '%s'; there are: %s, cuda", name, tw_text_string(&names));
     tw_text_release(&names);
     return status;
 }
