@@ -146,6 +146,8 @@ demo:  ## installs what is missing, builds, fetches the model, and runs a small 
 	@scripts/fetch-model.sh || echo "without the model: the demo goes on from the recorded trace in data/" >&2
 	@./tidewake study --demo
 
+include engine/backend/cuda/cuda.mk
+
 # ---- tests --------------------------------------------------------------------------------------------------------------------
 check:  ## installs what is missing, builds, and runs all tests, plain and under sanitizers
 	@ENGINE=$(ENGINE) scripts/deps.sh check

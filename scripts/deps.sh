@@ -24,6 +24,7 @@ libutf8proc-dev      pkg:libutf8proc                      Unicode normalisation 
 case $purpose in
 check) table="$table
 check                pkg:check                            the test library
+g++                  command:g++                          the CUDA kernels, compiled for the CPU to be tested
 hdf5-tools           command:h5dump                       tests that read traces with other software
 python3              command:python3                      tests that read traces with other software
 python3-h5py         python:h5py                          tests that read traces with other software

@@ -1,0 +1,73 @@
+# The CUDA backend: `make cuda` with nvcc, and the same kernels compiled for the CPU, which `make check` runs.
+
+CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
+NVCC      ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) nvcc)
+# A100, RTX 30, Jetson Orin, RTX 40, Hopper, Blackwell, RTX 50; PTX of the last for what comes.
+CUDA_ARCHS ?= 80 86 87 89 90 100 120
+CUDA_KERNELS := $(sort $(wildcard engine/backend/cuda/*.cu))
+CUDA_HOST    := $(sort $(wildcard engine/backend/cuda/*.c))
+
+# ---- for devices -----------------------------------------------------------------------------------------------------------
+CUDA_B := build/cuda$(if $(filter-out 80 86 87 89 90 100 120,$(CUDA_ARCHS))$(filter-out $(words $(CUDA_ARCHS)),7),-$(subst $() ,-,$(CUDA_ARCHS)))
+CUDA_GENCODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -I. --compiler-options -fPIC,-fvisibility=hidden,-Wall -Xptxas -v
+CUDA_OBJ := $(patsubst %.cu,$(CUDA_B)/%.o,$(CUDA_KERNELS)) $(patsubst %.c,$(CUDA_B)/%.o,$(CUDA_HOST))
+
+cuda: libtidewake-cuda.so  ## libtidewake-cuda.so, for --backend cuda (needs the CUDA toolkit)
+
+libtidewake-cuda.so: $(CUDA_B)/libtidewake-cuda.so
+	@cp -f $< $@.new && mv -f $@.new $@
+
+# The listing of registers, spills and shared memory stays beside each object.
+$(CUDA_B)/%.o: %.cu engine/backend/cuda/cuda.mk
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(CUDA_GENCODE) -MMD -MP -c -o $@ $< 2> $(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
+$(CUDA_B)/%.o: %.c engine/backend/cuda/cuda.mk $(B)/include/engine/.made
+	@mkdir -p $(@D)
+	$(call say,CC  ,$<)
+	$(Q)$(CC) $(BASE_CFLAGS) -O2 -I$(B)/include/engine -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+$(CUDA_B)/libtidewake-cuda.so: $(CUDA_OBJ) engine/backend/cuda/exports.map
+	$(call say,LINK,$@)
+	$(Q)$(NVCC) -shared $(CUDA_GENCODE) -o $@ $(CUDA_OBJ) -Xlinker --version-script=engine/backend/cuda/exports.map -lcublas -ldl
+
+# ---- for the CPU -----------------------------------------------------------------------------------------------------------
+SIM_B := $(B)/cudasim
+SIM_SANITIZE := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+SIM_FLAGS := -std=c++17 $(if $(SANITIZE),-O1,-O2) -g -Wall -Wextra -fPIC -fvisibility=hidden -fopenmp-simd -ffp-contract=off -I. -Itests/cudasim/include
+SIM_CORE   := $(patsubst %,$(SIM_B)/%.o,cudasim runtime cublas)
+SIM_HOST   := $(patsubst engine/backend/cuda/%.c,$(SIM_B)/host/%.o,$(CUDA_HOST))
+SIM_PLAIN  := $(patsubst engine/backend/cuda/%.cu,$(SIM_B)/plain/%.o,$(CUDA_KERNELS))
+SIM_SHADOW := $(patsubst engine/backend/cuda/%.cu,$(SIM_B)/shadow/%.o,$(CUDA_KERNELS))
+# The shadow has its own answers to what -fsanitize=thread calls, so it cannot live in an instrumented process.
+CUDASIM := $(SIM_B)/selftest $(if $(SANITIZE),,$(SIM_B)/selftest-shadow)
+
+ifeq ($(ENGINE),1)
+$(B)/check: | $(CUDASIM)
+endif
+
+$(SIM_B)/%.o: tests/cudasim/%.cpp engine/backend/cuda/cuda.mk
+	@mkdir -p $(@D)
+	$(call say,CXX ,$<)
+	$(Q)$(CXX) $(SIM_FLAGS) $(SIM_SANITIZE) -MMD -MP -c -o $@ $<
+$(SIM_B)/plain/%.o: engine/backend/cuda/%.cu engine/backend/cuda/cuda.mk
+	@mkdir -p $(@D)
+	$(call say,SIM ,$<)
+	$(Q)$(CXX) $(SIM_FLAGS) $(SIM_SANITIZE) -MMD -MP -x c++ -c -o $@ $<
+$(SIM_B)/shadow/%.o: engine/backend/cuda/%.cu engine/backend/cuda/cuda.mk
+	@mkdir -p $(@D)
+	$(call say,SIM ,$< (shadow))
+	$(Q)$(CXX) $(SIM_FLAGS) -fsanitize=thread -MMD -MP -x c++ -c -o $@ $<
+$(SIM_B)/plain/selftest.o: tests/cudasim/selftest.cu engine/backend/cuda/cuda.mk
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(SIM_FLAGS) $(SIM_SANITIZE) -MMD -MP -x c++ -c -o $@ $<
+$(SIM_B)/shadow/selftest.o: tests/cudasim/selftest.cu engine/backend/cuda/cuda.mk
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(SIM_FLAGS) -fsanitize=thread -MMD -MP -x c++ -c -o $@ $<
+$(SIM_B)/selftest: $(SIM_B)/plain/selftest.o $(SIM_CORE) $(SIM_B)/noshadow.o
+	$(Q)$(CXX) $(SIM_SANITIZE) -o $@ $^
+$(SIM_B)/selftest-shadow: $(SIM_B)/shadow/selftest.o $(SIM_CORE) $(SIM_B)/shadow.o
+	$(Q)$(CXX) -o $@ $^
+
+-include $(wildcard $(SIM_B)/*.d $(SIM_B)/*/*.d $(CUDA_B)/engine/backend/cuda/*.d)
+.PHONY: cuda
