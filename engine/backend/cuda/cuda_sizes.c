@@ -25,11 +25,25 @@ size_t tw_cuda_slot_bytes(const struct tw_layer_weights *layer) {
     return tw_cuda_slot_offset(layer, TW_CUDA_N_MATRICES);
 }
 
-size_t tw_cuda_largest_slot_bytes(const struct tw_model *model) {
-    size_t largest = 0;
-    for (size_t l = 0; l < model->config.n_layers; l++)
-        largest = tw_max_size(largest, tw_cuda_slot_bytes(&model->layers[l]));
-    return largest;
+size_t tw_cuda_weights_offset(const struct tw_model *model, size_t l) {
+    size_t offset = 0;
+    for (size_t i = 0; i < l; i++) offset += tw_cuda_slot_bytes(&model->layers[i]);
+    return offset;
+}
+
+size_t tw_cuda_embedding_offset(const struct tw_model *model) {
+    return tw_cuda_weights_offset(model, model->config.n_layers);
+}
+
+size_t tw_cuda_output_offset(const struct tw_model *model) {
+    const size_t embedding = tw_cuda_embedding_offset(model);
+    return model->config.tied_embeddings
+               ? embedding
+               : embedding + tw_round_up(tw_matrix_bytes(&model->embedding), TW_CUDA_ALIGNMENT);
+}
+
+static size_t mapped_bytes(const struct tw_model *model) {
+    return tw_cuda_output_offset(model) + tw_matrix_bytes(&model->output);
 }
 
 size_t tw_cuda_unpacked_offset(const struct tw_layer_weights *layer, enum tw_dtype dtype, size_t which) {
@@ -46,110 +60,184 @@ size_t tw_cuda_unpacked_bytes(const struct tw_layer_weights *layer, enum tw_dtyp
     return tw_cuda_unpacked_offset(layer, dtype, TW_CUDA_N_MATRICES);
 }
 
-size_t tw_cuda_bridge_bytes(const struct tw_model_config *config, enum tw_dtype dtype, size_t n_rows) {
-    return n_rows * config->n_embd * tw_cuda_element_bytes(dtype);
-}
-
-size_t tw_cuda_kv_bytes(const struct tw_model_config *config, enum tw_dtype dtype, const size_t *capacity) {
-    size_t rows = 0;
-    for (size_t g = 0; g < config->n_kv_heads; g++) rows += capacity[g];
-    return rows * config->head_dim * tw_cuda_element_bytes(dtype);
-}
-
-size_t tw_cuda_observation_query_bytes(const struct tw_model_config *config, enum tw_dtype dtype, size_t window) {
-    return config->n_heads * window * config->head_dim * tw_cuda_element_bytes(dtype);
-}
-
-size_t tw_cuda_observation_softmax_bytes(const struct tw_model_config *config, size_t window) {
-    return config->n_heads * window * sizeof(float);
-}
-
-size_t tw_cuda_eager_bytes(const struct tw_model_config *config, size_t n, size_t n_keys) {
-    return config->n_heads * n * n_keys * sizeof(float);
-}
-
-size_t tw_cuda_row_bytes(const struct tw_model_config *config, size_t capacity) {
-    return config->n_heads * capacity * sizeof(float);
-}
-
-size_t tw_cuda_logits_slab_bytes(const struct tw_model *model) {
-    const size_t rows = tw_max_size(TW_CUDA_SLAB_BYTES / model->output.row_bytes, 1);
-    return tw_min_size(rows, model->output.n_rows) * model->output.row_bytes;
-}
-
-/* Norms, biases and divisors, each on the alignment grid; what an architecture lacks takes no room. */
-static size_t vector_bytes(const struct tw_model *model) {
+const void *tw_cuda_vector(const struct tw_model *model, size_t l, enum tw_cuda_vector which, size_t *bytes) {
     const struct tw_model_config *const config = &model->config;
+    const struct tw_layer_weights *const layer = &model->layers[l];
     const size_t d = config->head_dim;
-    size_t bytes = tw_round_up(config->n_embd * sizeof(float), TW_CUDA_ALIGNMENT);
-    for (size_t l = 0; l < config->n_layers; l++) {
-        const struct tw_layer_weights *const layer = &model->layers[l];
-        const struct {
-            const void *data;
-            size_t bytes;
-        } vectors[] = {
-            {layer->attention_norm, config->n_embd * sizeof(float)},
-            {layer->mlp_norm, config->n_embd * sizeof(float)},
-            {layer->post_attention_norm, config->n_embd * sizeof(float)},
-            {layer->post_mlp_norm, config->n_embd * sizeof(float)},
-            {layer->query_norm, d * sizeof(float)},
-            {layer->key_norm, d * sizeof(float)},
-            {layer->query_bias, config->n_heads * d * sizeof(float)},
-            {layer->key_bias, config->n_kv_heads * d * sizeof(float)},
-            {layer->value_bias, config->n_kv_heads * d * sizeof(float)},
-            {layer->rope_divisor, d / 2 * sizeof(double)},
-        };
-        for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
-            if (vectors[i].data) bytes += tw_round_up(vectors[i].bytes, TW_CUDA_ALIGNMENT);
-    }
-    return bytes;
+    const struct {
+        const void *data;
+        size_t bytes;
+    } vectors[TW_CUDA_N_VECTORS] = {
+        [TW_CUDA_ATTENTION_NORM] = {layer->attention_norm, config->n_embd * sizeof(float)},
+        [TW_CUDA_MLP_NORM] = {layer->mlp_norm, config->n_embd * sizeof(float)},
+        [TW_CUDA_POST_ATTENTION_NORM] = {layer->post_attention_norm, config->n_embd * sizeof(float)},
+        [TW_CUDA_POST_MLP_NORM] = {layer->post_mlp_norm, config->n_embd * sizeof(float)},
+        [TW_CUDA_QUERY_NORM] = {layer->query_norm, d * sizeof(float)},
+        [TW_CUDA_KEY_NORM] = {layer->key_norm, d * sizeof(float)},
+        [TW_CUDA_QUERY_BIAS] = {layer->query_bias, config->n_heads * d * sizeof(float)},
+        [TW_CUDA_KEY_BIAS] = {layer->key_bias, config->n_kv_heads * d * sizeof(float)},
+        [TW_CUDA_VALUE_BIAS] = {layer->value_bias, config->n_kv_heads * d * sizeof(float)},
+        [TW_CUDA_ROPE_DIVISOR] = {layer->rope_divisor, d / 2 * sizeof(double)},
+    };
+    *bytes = vectors[which].bytes;
+    return vectors[which].data;
 }
 
-size_t tw_cuda_requests(struct tw_cuda_request *requests, enum tw_cuda_moment moment, const struct tw_model *model,
-                        const struct tw_backend_options *options, size_t max_rows) {
-    const struct tw_model_config *const config = &model->config;
-    const bool mapped = options->weights == TW_WEIGHTS_MAPPED;
-    const size_t element = tw_cuda_element_bytes(options->dtype), d = config->head_dim;
-    const size_t n_heads = config->n_heads, n_kv_heads = config->n_kv_heads, n_embd = config->n_embd;
-    const size_t rows = tw_cuda_query_rows(max_rows);
-    const size_t block_rows = options->whole_rows ? rows : TW_CUDA_ROW_BLOCK;
-    const size_t gate_columns = tw_max_size(config->n_mlp, 2 * n_kv_heads * d);
-    /* Splits hold a maximum and a sum for each observation query; a partial output for each decoding query; or, in
-     * double, a sum of keys for each KV head. */
-    const size_t partials =
-        TW_CUDA_SPLITS *
-        tw_max_size(n_heads * tw_max_size(2 * options->window, d + 2) * sizeof(float), n_kv_heads * d * sizeof(double));
-    const size_t state = (3 * n_embd + 2 * n_heads * d + 2 * n_kv_heads * d + 2 * config->n_mlp) * sizeof(float);
-    const struct tw_cuda_request open[] = {
-        {TW_CUDA_VECTORS, TW_CATEGORY_WEIGHTS, "norms, biases and divisors", vector_bytes(model)},
-        {TW_CUDA_EMBEDDING, TW_CATEGORY_WEIGHTS, "the embedding", mapped ? tw_matrix_bytes(&model->embedding) : 0},
-        {TW_CUDA_OUTPUT, TW_CATEGORY_WEIGHTS, "the output matrix",
-         mapped && !config->tied_embeddings ? tw_matrix_bytes(&model->output) : 0},
-        {TW_CUDA_WORKSPACE, TW_CATEGORY_CHUNK, "workspace of matrix products", TW_CUDA_PRODUCT_WORKSPACE},
-        {TW_CUDA_PARTIALS, TW_CATEGORY_COMPRESSION, "partial sums of key ranges", partials},
-        {TW_CUDA_PIECES, TW_CATEGORY_COMPRESSION, "a piece of scores", n_heads * TW_CUDA_PIECE * sizeof(float)},
-        {TW_CUDA_CANDIDATES, TW_CATEGORY_COMPRESSION, "candidates of the log",
-         n_heads * (TW_CUDA_PIECE + 2 * TW_CUDA_MAX_TOP_K) * (sizeof(float) + sizeof(int32_t))},
-        {TW_CUDA_DECODE_STATE, TW_CATEGORY_CHUNK, "decoding state", state},
-        {TW_CUDA_LOGITS_OUT, TW_CATEGORY_LOGITS, "logits",
-         TW_CUDA_LOGITS_ROWS * (config->n_vocab + n_embd) * sizeof(float)},
-    };
-    const struct tw_cuda_request chunk[] = {
-        {TW_CUDA_QUERY, TW_CATEGORY_CHUNK, "queries of a chunk", rows * n_heads * d * element},
-        {TW_CUDA_NORMED, TW_CATEGORY_CHUNK, "normed rows of a block", block_rows * n_embd * element},
-        {TW_CUDA_GATE, TW_CATEGORY_CHUNK, "gate of a block", block_rows * gate_columns * element},
-        {TW_CUDA_UP, TW_CATEGORY_CHUNK, "up projection of a block", block_rows * config->n_mlp * element},
-        {TW_CUDA_ROTATION, TW_CATEGORY_CHUNK, "rotation of a block", TW_CUDA_ROW_BLOCK * d * sizeof(float)},
-        {TW_CUDA_FIRST_ROWS, TW_CATEGORY_CHUNK, "first visible rows",
-         config->sliding_window ? n_kv_heads * tw_max_size(max_rows, options->window) * sizeof(int32_t) : 0},
-        {TW_CUDA_TOKENS, TW_CATEGORY_CHUNK, "token ids", tw_min_size(max_rows, TW_CUDA_ROW_BLOCK) * sizeof(int32_t)},
-        {TW_CUDA_TOKEN_ROWS, TW_CATEGORY_CHUNK, "embedding rows of a block",
-         mapped ? 0 : tw_min_size(max_rows, TW_CUDA_ROW_BLOCK) * model->embedding.row_bytes},
-    };
-    const struct tw_cuda_request *const lists[TW_CUDA_N_MOMENTS] = {open, chunk};
-    const size_t sizes[TW_CUDA_N_MOMENTS] = {sizeof open / sizeof *open, sizeof chunk / sizeof *chunk};
-    size_t n = 0;
-    for (size_t i = 0; i < sizes[moment]; i++)
-        if (lists[moment][i].bytes > 0) requests[n++] = lists[moment][i];
-    return n;
+static size_t vector_bytes(const struct tw_model *model) {
+    size_t total = tw_cuda_vector_span(model->config.n_embd * sizeof(float)), bytes;
+    for (size_t l = 0; l < model->config.n_layers; l++)
+        for (int which = 0; which < TW_CUDA_N_VECTORS; which++)
+            if (tw_cuda_vector(model, l, (enum tw_cuda_vector)which, &bytes)) total += tw_cuda_vector_span(bytes);
+    return total;
 }
+
+size_t tw_cuda_state_floats(const struct tw_model_config *config) {
+    return 3 * config->n_embd + 2 * config->n_heads * config->head_dim + 2 * config->n_kv_heads * config->head_dim +
+           2 * config->n_mlp;
+}
+
+/*
+ * What each split of the keys leaves behind: maximum and sum of each observation query, or a maximum, a sum and an
+ * output of each decoding head, or, in double, a sum of keys of each KV head.
+ */
+static size_t partial_bytes(const struct tw_model_config *config, const struct tw_backend_options *options) {
+    const size_t d = config->head_dim;
+    const size_t floats = config->n_heads * tw_max_size(2 * options->window, d + 2);
+    return TW_CUDA_SPLITS * tw_max_size(floats * sizeof(float), config->n_kv_heads * d * sizeof(double));
+}
+
+static void put(struct tw_buffer_size *size, const char *what, enum tw_category category, size_t bytes) {
+    *size = (struct tw_buffer_size){.what = what, .category = category, .bytes = bytes};
+}
+
+static size_t kv_sizes(struct tw_buffer_size *sizes, const struct tw_model_config *config, size_t element,
+                       const struct tw_moment_of *of) {
+    size_t rows = 0;
+    for (size_t g = 0; g < config->n_kv_heads; g++) {
+        of->offset[g] = rows;
+        rows += of->capacity[g];
+    }
+    put(&sizes[0], "keys", TW_CATEGORY_ACTIVE_KV, rows * config->head_dim * element);
+    put(&sizes[1], "values", TW_CATEGORY_ACTIVE_KV, rows * config->head_dim * element);
+    return 2;
+}
+
+/* First and last row that each of n queries may see, for each KV head. */
+static size_t range_bytes(const struct tw_model_config *config, size_t n) {
+    return config->n_kv_heads * n * 2 * sizeof(int32_t);
+}
+
+static size_t logits_sizes(struct tw_buffer_size *sizes, const struct tw_model *model, bool stream, size_t n) {
+    const size_t rows = tw_min_size(n, TW_CUDA_LOGITS_ROWS);
+    const size_t slab_rows = tw_max_size(TW_CUDA_SLAB_BYTES / tw_max_size(model->output.row_bytes, 1), 1);
+    put(&sizes[TW_CUDA_LOGITS_OUT], "logits", TW_CATEGORY_LOGITS,
+        rows * (model->config.n_vocab + model->config.n_embd) * sizeof(float));
+    put(&sizes[TW_CUDA_SLAB], "a slab of the output matrix", TW_CATEGORY_LOGITS,
+        stream ? tw_min_size(slab_rows, model->output.n_rows) * model->output.row_bytes : 0);
+    return TW_CUDA_N_LOGITS;
+}
+
+static size_t buffers(struct tw_buffer_size sizes[TW_MOMENT_MAX_BUFFERS], const struct tw_model *model,
+                      const struct tw_backend_options *options, const struct tw_moment_of *of) {
+    const struct tw_model_config *const config = &model->config;
+    const bool stream = options->weights == TW_WEIGHTS_STREAM;
+    const size_t element = tw_cuda_element_bytes(options->dtype), d = config->head_dim;
+    const size_t n_heads = config->n_heads, n_embd = config->n_embd, n_layers = config->n_layers;
+    switch (of->moment) {
+    case TW_MOMENT_OPEN:
+        put(&sizes[TW_CUDA_VECTORS], "norms, biases and divisors", TW_CATEGORY_WEIGHTS, vector_bytes(model));
+        put(&sizes[TW_CUDA_WEIGHTS], "weights", TW_CATEGORY_WEIGHTS, stream ? 0 : mapped_bytes(model));
+        put(&sizes[TW_CUDA_WORKSPACE], "workspace of products", TW_CATEGORY_CHUNK, TW_CUDA_PRODUCT_WORKSPACE);
+        put(&sizes[TW_CUDA_PARTIALS], "partial sums of key ranges", TW_CATEGORY_COMPRESSION,
+            partial_bytes(config, options));
+        put(&sizes[TW_CUDA_STATE], "decoding state", TW_CATEGORY_OTHER, tw_cuda_state_floats(config) * sizeof(float));
+        return TW_CUDA_N_OPEN;
+    case TW_MOMENT_CHUNK: {
+        const size_t rows = tw_cuda_query_rows(of->n);
+        const size_t block_rows = options->whole_rows ? rows : TW_CUDA_ROW_BLOCK;
+        const size_t gate_columns = tw_max_size(config->n_mlp, 2 * config->n_kv_heads * d);
+        put(&sizes[TW_CUDA_QUERY], "queries of a chunk", TW_CATEGORY_CHUNK, rows * n_heads * d * element);
+        put(&sizes[TW_CUDA_NORMED], "normed rows", TW_CATEGORY_CHUNK, block_rows * n_embd * element);
+        put(&sizes[TW_CUDA_GATE], "MLP gate", TW_CATEGORY_CHUNK, block_rows * gate_columns * element);
+        put(&sizes[TW_CUDA_UP], "MLP up", TW_CATEGORY_CHUNK, block_rows * config->n_mlp * element);
+        put(&sizes[TW_CUDA_ROTATION], "rotation of a block", TW_CATEGORY_CHUNK, TW_CUDA_ROW_BLOCK * d * sizeof(float));
+        return TW_CUDA_N_CHUNK;
+    }
+    case TW_MOMENT_BRIDGE: put(&sizes[0], "hidden bridge", TW_CATEGORY_BRIDGE, of->n * n_embd * element); return 1;
+    case TW_MOMENT_KV: return kv_sizes(sizes, config, element, of);
+    case TW_MOMENT_OBSERVATION:
+        put(&sizes[0], "observation queries", TW_CATEGORY_COMPRESSION, n_heads * options->window * d * element);
+        put(&sizes[1], "observation maxima", TW_CATEGORY_COMPRESSION, n_heads * options->window * sizeof(float));
+        put(&sizes[2], "observation sums", TW_CATEGORY_COMPRESSION, n_heads * options->window * sizeof(float));
+        return 3;
+    case TW_MOMENT_LAYER:
+        put(&sizes[TW_CUDA_SLOT], "streamed layer", TW_CATEGORY_WEIGHTS,
+            stream ? tw_cuda_slot_bytes(&model->layers[of->layer]) : 0);
+        put(&sizes[TW_CUDA_NEXT_SLOT], "next streamed layer", TW_CATEGORY_WEIGHTS,
+            stream && of->layer + 1 < n_layers ? tw_cuda_slot_bytes(&model->layers[of->layer + 1]) : 0);
+        put(&sizes[TW_CUDA_UNPACKED], "unpacked layer", TW_CATEGORY_UNPACKED_LAYER,
+            tw_cuda_unpacked_bytes(&model->layers[of->layer], options->dtype));
+        return TW_CUDA_N_LAYER;
+    case TW_MOMENT_EMBED:
+        put(&sizes[TW_CUDA_TOKENS], "token ids", TW_CATEGORY_CHUNK,
+            tw_min_size(of->n, TW_CUDA_ROW_BLOCK) * sizeof(int32_t));
+        put(&sizes[TW_CUDA_TOKEN_ROWS], "embedding rows", TW_CATEGORY_CHUNK,
+            stream ? tw_min_size(of->n, TW_CUDA_ROW_BLOCK) * model->embedding.row_bytes : 0);
+        return TW_CUDA_N_EMBED;
+    case TW_MOMENT_ATTEND:
+        put(&sizes[TW_CUDA_RANGES], "visible rows", TW_CATEGORY_CHUNK, range_bytes(config, of->n));
+        put(&sizes[TW_CUDA_EAGER], "eager attention scores", TW_CATEGORY_CHUNK,
+            options->attention == TW_ATTENTION_EAGER ? n_heads * of->n * of->n_keys * sizeof(float) : 0);
+        return TW_CUDA_N_ATTEND;
+    case TW_MOMENT_OBSERVE:
+        put(&sizes[TW_CUDA_RANGES], "visible rows", TW_CATEGORY_COMPRESSION, range_bytes(config, options->window));
+        return 1;
+    case TW_MOMENT_SCORE:
+        put(&sizes[TW_CUDA_SCORE_RANGES], "visible rows", TW_CATEGORY_COMPRESSION,
+            range_bytes(config, options->window));
+        put(&sizes[TW_CUDA_SCORES], "scores of a block", TW_CATEGORY_COMPRESSION,
+            config->n_kv_heads * of->n * sizeof(float));
+        put(&sizes[TW_CUDA_KEY_MEAN_IN], "mean of keys", TW_CATEGORY_COMPRESSION,
+            config->n_kv_heads * d * sizeof(double));
+        return TW_CUDA_N_SCORE;
+    case TW_MOMENT_GATHER:
+        put(&sizes[0], "kept rows", TW_CATEGORY_COMPRESSION, config->n_kv_heads * of->n * sizeof(int32_t));
+        return 1;
+    case TW_MOMENT_LOG_ROW:
+        put(&sizes[TW_CUDA_PIECES], "a piece of an attention row", TW_CATEGORY_COMPRESSION,
+            n_heads * TW_CUDA_PIECE * sizeof(float));
+        put(&sizes[TW_CUDA_CANDIDATES], "candidates of the log", TW_CATEGORY_COMPRESSION,
+            n_heads * tw_cuda_candidates(of->n) * (sizeof(float) + sizeof(int32_t)));
+        return TW_CUDA_N_LOG;
+    case TW_MOMENT_LOGITS: return logits_sizes(sizes, model, stream, of->n);
+    case TW_MOMENT_DECODE_LOGITS: return logits_sizes(sizes, model, stream, 1);
+    case TW_MOMENT_DECODE_LAYER:
+        put(&sizes[TW_CUDA_ROWS], "attention rows", TW_CATEGORY_CHUNK, n_heads * of->n_keys * sizeof(float));
+        put(&sizes[TW_CUDA_DECODE_SLOT], "streamed layer", TW_CATEGORY_WEIGHTS,
+            stream ? tw_cuda_slot_bytes(&model->layers[of->layer]) : 0);
+        put(&sizes[TW_CUDA_DECODE_NEXT_SLOT], "next streamed layer", TW_CATEGORY_WEIGHTS,
+            stream ? tw_cuda_slot_bytes(&model->layers[(of->layer + 1) % n_layers]) : 0);
+        return TW_CUDA_N_DECODE;
+    case TW_MOMENT_APPEND:
+    case TW_MOMENT_FINISH:
+    case TW_MOMENT_KEY_MEAN: break;
+    }
+    return 0;
+}
+
+static tw_status resolve(struct tw_backend_options *options, const struct tw_model *model, struct tw_error *err) {
+    const struct tw_model_config *const config = &model->config;
+    if (config->n_kv_heads > TW_CUDA_MAX_KV_HEADS || config->head_dim > TW_CUDA_MAX_HEAD_DIM)
+        return TW_FAIL(err, TW_E_UNSUPPORTED,
+                       "backend 'cuda' takes up to %d KV heads of up to %d numbers, model '%s' has %zu of %zu: use "
+                       "'--backend cpu'",
+                       TW_CUDA_MAX_KV_HEADS, TW_CUDA_MAX_HEAD_DIM, config->name ? config->name : "", config->n_kv_heads,
+                       config->head_dim);
+    if (options->dtype == TW_DTYPE_AUTO) options->dtype = TW_DTYPE_BF16;
+    options->n_threads = 1; /* the host only hands out work */
+    if (options->window == 0) options->window = 1;
+    return TW_OK;
+}
+
+const struct tw_backend_image tw_cuda_image = {
+    .name = "cuda", .dry_source = &tw_memory_dry_device, .resolve = resolve, .buffers = buffers};

@@ -1,28 +1,17 @@
 /*
- * The device buffers of the CUDA backend: what it asks of the accountant, when, and how many bytes. Plain C without
- * CUDA, so that the dry backend books exactly what the real one would, and tests need no device.
+ * The image of the CUDA backend (backend/image.h): all device buffers that it asks of the accountant, when, and how
+ * many bytes. Plain C without CUDA, so that `plan` books exactly what a device would hold, and tests need none.
  *
- * The backend allocates from these lists and from nothing else but these, all through the accountant:
- *
- *   open          TW_CUDA_OPEN's list; WEIGHTS here are device copies (they count against a limit)
- *   chunk_create  TW_CUDA_CHUNK's list for max_rows
- *   layer_begin   the layer's slot (`tw_cuda_slot_bytes`, streamed weights only; that of layer l + 1 too, where there
- * is one, each unless it is held already), then `tw_cuda_unpacked_bytes` (when not 0) layer_end     releases the slot
- * of l and the unpacked layer attend        eager attention only: `tw_cuda_eager_bytes`, released when the chunk has
- * attended decode_layer  streamed weights: two slots, each of the largest layer's bytes, once, held until the next
- * layer_begin or close; and `tw_cuda_row_bytes` of the largest head capacity, kept and regrown when a larger KV comes
- *   logits        streamed weights only: `tw_cuda_logits_slab_bytes`, released at the end of the call (and of
- *                 decode_logits)
- *   bridge_create, kv_create, observation_create  by the functions below
- *
- * Positions of KV rows and staging areas live in host memory and are not booked.
+ * Weights are booked as WEIGHTS when the device holds a copy of the file's bytes. Streamed (`--weights stream`), the
+ * device holds the layer that runs and the one that is being fetched; the latter stays, now as the running one, when
+ * the layer ends. Staging areas are pinned host memory and are not booked.
  */
 #ifndef TW_ENGINE_BACKEND_CUDA_SIZES_H
 #define TW_ENGINE_BACKEND_CUDA_SIZES_H
 
 #include <stddef.h>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/image.h"
 
 enum {
     /*
@@ -30,8 +19,8 @@ enum {
      * padded, so that cuBLAS always sees the same shape and a row's result does not depend on the chunk.
      */
     TW_CUDA_ROW_BLOCK = 512,
-    TW_CUDA_ALIGNMENT = 256,             /* bytes, of each matrix inside a layer's buffer */
-    TW_CUDA_PRODUCT_WORKSPACE = 8 << 20, /* bytes handed to cuBLAS, which then allocates nothing itself */
+    TW_CUDA_ALIGNMENT = 256,             /* bytes, of each matrix inside a buffer of weights */
+    TW_CUDA_PRODUCT_WORKSPACE = 4 << 20, /* bytes handed to cuBLAS, which then allocates nothing itself */
     TW_CUDA_SPLITS = 64,                 /* ranges of keys that streaming passes and decoding run side by side */
     TW_CUDA_PIECE = 4096,                /* keys of one piece of scores or of a streamed attention row */
     TW_CUDA_MAX_TOP_K = 1024,            /* largest log */
@@ -41,51 +30,33 @@ enum {
     TW_CUDA_SLAB_BYTES = 64 << 20, /* of the output matrix, when weights are streamed */
 };
 
-enum tw_cuda_moment { TW_CUDA_OPEN, TW_CUDA_CHUNK, TW_CUDA_N_MOMENTS };
-
-enum tw_cuda_buffer {
-    /* open */
-    TW_CUDA_VECTORS,      /* norms, biases, rotary divisors of all layers */
-    TW_CUDA_EMBEDDING,    /* 0 when streamed */
-    TW_CUDA_OUTPUT,       /* 0 when streamed or tied */
-    TW_CUDA_WORKSPACE,    /* cuBLAS */
-    TW_CUDA_PARTIALS,     /* float: per split, query head, window row: maximum, sum; or per split, head, element */
-    TW_CUDA_PIECES,       /* [n_heads][TW_CUDA_PIECE] float: scores, or a piece of an attention row */
-    TW_CUDA_CANDIDATES,   /* [n_heads][TW_CUDA_PIECE + 2 * TW_CUDA_MAX_TOP_K] of a weight and a row */
-    TW_CUDA_DECODE_STATE, /* float: hidden, normed, q, k, v, attention, gate, up */
-    TW_CUDA_LOGITS_OUT,   /* [TW_CUDA_LOGITS_ROWS][n_vocab] float, and the normed rows */
-    /* chunk */
-    TW_CUDA_QUERY,      /* [rows][n_heads * head_dim]: queries, then the attention's output in their place */
-    TW_CUDA_NORMED,     /* [block rows][n_embd] */
-    TW_CUDA_GATE,       /* [block rows][n_mlp]; k and v of a block before they are appended */
-    TW_CUDA_UP,         /* [block rows][n_mlp] */
-    TW_CUDA_ROTATION,   /* [block rows][head_dim / 2] cosine, sine */
-    TW_CUDA_FIRST_ROWS, /* [n_kv_heads][rows] first row that a query may see */
-    TW_CUDA_TOKENS,     /* [rows] */
-    TW_CUDA_TOKEN_ROWS, /* [block rows] of embedding rows as they are on disk, when streamed */
-    TW_CUDA_N_BUFFERS
+/* Places in the lists of the moments. */
+enum { TW_CUDA_VECTORS, TW_CUDA_WEIGHTS, TW_CUDA_WORKSPACE, TW_CUDA_PARTIALS, TW_CUDA_STATE, TW_CUDA_N_OPEN };
+enum {
+    TW_CUDA_QUERY,    /* [rows][n_heads * head_dim]: queries, then the attention's output in their place */
+    TW_CUDA_NORMED,   /* [block rows][n_embd] */
+    TW_CUDA_GATE,     /* [block rows][n_mlp]; keys and values of a block before they are appended */
+    TW_CUDA_UP,       /* [block rows][n_mlp] */
+    TW_CUDA_ROTATION, /* [TW_CUDA_ROW_BLOCK][head_dim / 2] cosine, sine */
+    TW_CUDA_N_CHUNK
 };
+enum { TW_CUDA_SLOT, TW_CUDA_NEXT_SLOT, TW_CUDA_UNPACKED, TW_CUDA_N_LAYER };
+enum { TW_CUDA_TOKENS, TW_CUDA_TOKEN_ROWS, TW_CUDA_N_EMBED };
+enum { TW_CUDA_RANGES, TW_CUDA_EAGER, TW_CUDA_N_ATTEND }; /* OBSERVE: RANGES alone */
+enum { TW_CUDA_SCORE_RANGES, TW_CUDA_SCORES, TW_CUDA_KEY_MEAN_IN, TW_CUDA_N_SCORE };
+enum { TW_CUDA_PIECES, TW_CUDA_CANDIDATES, TW_CUDA_N_LOG };                             /* LOG_ROW */
+enum { TW_CUDA_LOGITS_OUT, TW_CUDA_SLAB, TW_CUDA_N_LOGITS };                            /* LOGITS and DECODE_LOGITS */
+enum { TW_CUDA_ROWS, TW_CUDA_DECODE_SLOT, TW_CUDA_DECODE_NEXT_SLOT, TW_CUDA_N_DECODE }; /* DECODE_LAYER */
 
-struct tw_cuda_request {
-    enum tw_cuda_buffer buffer;
-    enum tw_category category;
-    const char *what; /* for messages */
-    size_t bytes;     /* never 0: what is not needed is not in the list */
-};
+extern const struct tw_backend_image tw_cuda_image;
 
-/* Bytes of one number of the activations. `dtype` is never AUTO here or below: the dry backend says what a device has.
- */
 static inline size_t tw_cuda_element_bytes(enum tw_dtype dtype) { return dtype == TW_DTYPE_F32 ? 4 : 2; }
 
 /*
- * Fills `requests` (room for TW_CUDA_N_BUFFERS) in the order of allocation and returns how many there are. Layers'
- * weights come after OPEN's list when they are mapped: `tw_cuda_slot_bytes` of each layer, category WEIGHTS. `max_rows`
- * matters for CHUNK only.
+ * Rows of the query buffer for chunks of up to max_rows: whole blocks, and one more where chunks need not start on the
+ * grid. A chunk that still does not fit (one that starts off the grid though max_rows is a multiple of the block) makes
+ * the backend ask for one block more.
  */
-size_t tw_cuda_requests(struct tw_cuda_request *requests, enum tw_cuda_moment moment, const struct tw_model *model,
-                        const struct tw_backend_options *options, size_t max_rows);
-
-/* Rows of the query buffer for chunks of max_rows: whole blocks, and one more when chunks do not start on the grid. */
 size_t tw_cuda_query_rows(size_t max_rows);
 
 /* The seven matrices of a layer in this order: query, key, value, output, gate, up, down. */
@@ -95,9 +66,13 @@ const struct tw_matrix *tw_cuda_layer_matrix(const struct tw_layer_weights *laye
 /* Bytes of a layer as it is on disk, matrices on the alignment grid, and where matrix `which` begins. */
 size_t tw_cuda_slot_bytes(const struct tw_layer_weights *layer);
 size_t tw_cuda_slot_offset(const struct tw_layer_weights *layer, size_t which);
-size_t tw_cuda_largest_slot_bytes(const struct tw_model *model);
+/* In the buffer of mapped weights: the layers, then the embedding, then the output matrix unless it is the embedding.
+ */
+size_t tw_cuda_weights_offset(const struct tw_model *model, size_t l);
+size_t tw_cuda_embedding_offset(const struct tw_model *model);
+size_t tw_cuda_output_offset(const struct tw_model *model);
 
-/* The same for the matrices that have to be unpacked to `dtype` (those of another type); 0 when there are none. */
+/* Bytes of the matrices that have to be unpacked to `dtype` (those of another type), 0 when there are none. */
 size_t tw_cuda_unpacked_bytes(const struct tw_layer_weights *layer, enum tw_dtype dtype);
 size_t tw_cuda_unpacked_offset(const struct tw_layer_weights *layer, enum tw_dtype dtype, size_t which);
 /* Whether products read the matrix as it lies in the file. */
@@ -105,18 +80,31 @@ static inline bool tw_cuda_is_plain(enum tw_type type, enum tw_dtype dtype) {
     return dtype == TW_DTYPE_F32 ? type == TW_TYPE_F32 : type == TW_TYPE_BF16;
 }
 
-size_t tw_cuda_bridge_bytes(const struct tw_model_config *config, enum tw_dtype dtype, size_t n_rows);
-/* Keys alone, or values alone, of all heads: capacities are not rounded. */
-size_t tw_cuda_kv_bytes(const struct tw_model_config *config, enum tw_dtype dtype, const size_t *capacity);
-/* query, and maximum or sum. */
-size_t tw_cuda_observation_query_bytes(const struct tw_model_config *config, enum tw_dtype dtype, size_t window);
-size_t tw_cuda_observation_softmax_bytes(const struct tw_model_config *config, size_t window);
+/* Where a vector lies in the buffer of vectors; `which` counts the fields below in each layer, the output norm is
+ * first. */
+enum tw_cuda_vector {
+    TW_CUDA_ATTENTION_NORM,
+    TW_CUDA_MLP_NORM,
+    TW_CUDA_POST_ATTENTION_NORM,
+    TW_CUDA_POST_MLP_NORM,
+    TW_CUDA_QUERY_NORM,
+    TW_CUDA_KEY_NORM,
+    TW_CUDA_QUERY_BIAS,
+    TW_CUDA_KEY_BIAS,
+    TW_CUDA_VALUE_BIAS,
+    TW_CUDA_ROPE_DIVISOR,
+    TW_CUDA_N_VECTORS
+};
+/* The vector on the host (NULL: the architecture lacks it) and its bytes. */
+const void *tw_cuda_vector(const struct tw_model *model, size_t l, enum tw_cuda_vector which, size_t *bytes);
+static inline size_t tw_cuda_vector_span(size_t bytes) {
+    return (bytes + TW_CUDA_ALIGNMENT - 1) / TW_CUDA_ALIGNMENT * TW_CUDA_ALIGNMENT;
+}
 
-/* [n_heads][n][n_keys] float, category CHUNK. */
-size_t tw_cuda_eager_bytes(const struct tw_model_config *config, size_t n, size_t n_keys);
-/* [n_heads][capacity] float, category CHUNK: decoding's softmax rows. */
-size_t tw_cuda_row_bytes(const struct tw_model_config *config, size_t capacity);
-/* Category LOGITS. */
-size_t tw_cuda_logits_slab_bytes(const struct tw_model *model);
+/* Floats of decoding's state, in this order: hidden, normed (2 n_embd), query, attention (2 n_heads * head_dim), key,
+ * value (2 n_kv_heads * head_dim), gate, up (2 n_mlp), output of a product (n_embd). */
+size_t tw_cuda_state_floats(const struct tw_model_config *config);
+/* Entries of a weight and a row a head that the log's selection holds: those of a piece's ranges, and two lists. */
+static inline size_t tw_cuda_candidates(size_t top_k) { return TW_CUDA_PIECE + 2 * top_k; }
 
 #endif
