@@ -8,6 +8,7 @@
 /* clang-format off */
 #define TW_COMMANDS_ALWAYS(X) \
     X(churn) \
+    X(wakeups) \
     X(plot) \
     X(list)
 /* clang-format on */

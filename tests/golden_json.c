@@ -49,6 +49,19 @@ void tw_test_json_equal(const cJSON *got, const cJSON *golden, const char *where
     }
 }
 
+void tw_test_json_members(const cJSON *got, const cJSON *golden, const char *const *members, const char *where) {
+    for (; *members; members++) {
+        const cJSON *const expected = cJSON_GetObjectItemCaseSensitive(golden, *members);
+        const cJSON *const value = cJSON_GetObjectItemCaseSensitive(got, *members);
+        char place[256];
+        snprintf(place, sizeof place, "%s/%s", where, *members);
+        if (expected)
+            tw_test_json_equal(value, expected, place);
+        else
+            ck_assert_msg(!value, "%s is there though it is not defined", place);
+    }
+}
+
 cJSON *tw_test_json_text(const char *text) {
     cJSON *const json = cJSON_Parse(text);
     ck_assert_msg(json != NULL, "no sound JSON: %.200s", text);

@@ -10,6 +10,9 @@
  */
 void tw_test_json_equal(const cJSON *got, const cJSON *golden, const char *where);
 
+/* The same for some members of an object (a list that ends with NULL); what the golden file lacks must be missing. */
+void tw_test_json_members(const cJSON *got, const cJSON *golden, const char *const *members, const char *where);
+
 /* Parses a file or text; fails the test when it is unsound. Free with cJSON_Delete. */
 cJSON *tw_test_json_file(const char *path);
 cJSON *tw_test_json_text(const char *text);

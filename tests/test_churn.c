@@ -12,20 +12,6 @@ static const char *const traces[] = {"plain",   "gqa",        "mqa",        "six
                                      "noscore", "study/run0", "study/run1", "study/run2"};
 enum { N_TRACES = sizeof traces / sizeof *traces };
 
-/* The members of the golden file that this command answers for. */
-static void compare_members(const cJSON *got, const cJSON *golden, const char *const *members, const char *where) {
-    for (; *members; members++) {
-        const cJSON *const expected = cJSON_GetObjectItemCaseSensitive(golden, *members);
-        const cJSON *const value = cJSON_GetObjectItemCaseSensitive(got, *members);
-        char place[256];
-        snprintf(place, sizeof place, "%s/%s", where, *members);
-        if (expected)
-            tw_test_json_equal(value, expected, place);
-        else
-            ck_assert_msg(!value, "%s is there though it is not defined", place);
-    }
-}
-
 START_TEST(every_figure_of_a_trace) {
     static const char *const members[] = {"trace", "steps",    "layers",  "heads",    "page_size", "temporal_stability",
                                           "drift", "activity", "pages_8", "pages_32", NULL};
@@ -37,7 +23,7 @@ START_TEST(every_figure_of_a_trace) {
     struct tw_test_run run = tw_test_run("churn %s --page-size 16,8,32 --format json", tw_test_golden(file));
     ck_assert_msg(run.exit_status == 0, "%s", tw_text_string(&run.err));
     cJSON *const got = tw_test_json_text(tw_text_string(&run.out));
-    compare_members(got, golden, members, name);
+    tw_test_json_members(got, golden, members, name);
     /* What the trace lacks is named. */
     const bool told = strstr(tw_text_string(&run.err), "has no /score/needle") != NULL;
     ck_assert_int_eq(told, strcmp(name, "noscore") == 0);
@@ -53,7 +39,7 @@ START_TEST(averages_over_runs) {
     struct tw_test_run run = tw_test_run("churn %s --average --format json", tw_test_golden("replay/study"));
     ck_assert_msg(run.exit_status == 0, "%s", tw_text_string(&run.err));
     cJSON *const got = tw_test_json_text(tw_text_string(&run.out));
-    compare_members(got, golden, members, "study");
+    tw_test_json_members(got, golden, members, "study");
     cJSON_Delete(got);
     cJSON_Delete(golden);
     tw_test_run_release(&run);
