@@ -98,6 +98,14 @@ void tw_gguf_finish(struct tw_text *file, struct tw_gguf_writer *writer) {
     *writer = (struct tw_gguf_writer){0};
 }
 
+const char *tw_gguf_write(const char *path, struct tw_gguf_writer *writer) {
+    struct tw_text file = {0};
+    tw_gguf_finish(&file, writer);
+    tw_test_write_file(path, file.data, file.size);
+    tw_text_release(&file);
+    return path;
+}
+
 /* ---- the tiny model -----------------------------------------------------------------------------------------------
  */
 
@@ -245,15 +253,10 @@ void tw_tiny_write_gguf(struct tw_gguf_writer *writer, const struct tw_tiny *giv
 
 const char *tw_tiny_gguf(const char *folder, const char *name, const struct tw_tiny *tiny) {
     struct tw_gguf_writer writer;
-    struct tw_text file = {0};
     tw_tiny_write_gguf(&writer, tiny);
-    tw_gguf_finish(&file, &writer);
     char full[256];
     snprintf(full, sizeof full, "%s.gguf", name);
-    const char *path = tw_test_path(folder, full);
-    tw_test_write_file(path, file.data, file.size);
-    tw_text_release(&file);
-    return path;
+    return tw_gguf_write(tw_test_path(folder, full), &writer);
 }
 
 struct hf_target {

@@ -29,6 +29,8 @@ void tw_gguf_put_tensor(struct tw_gguf_writer *writer, const char *name, uint32_
                         const uint64_t *dims, const void *data, size_t bytes);
 /* Appends the file and releases the writer. */
 void tw_gguf_finish(struct tw_text *file, struct tw_gguf_writer *writer);
+/* Writes the file, releases the writer, and returns `path`. */
+const char *tw_gguf_write(const char *path, struct tw_gguf_writer *writer);
 
 /* Llama shape, random float32 weights that depend on nothing but their name. Zeros mean the number in brackets. */
 struct tw_tiny {
