@@ -10,6 +10,7 @@
     X(churn) \
     X(wakeups) \
     X(plot) \
+    X(info) \
     X(list)
 /* clang-format on */
 
