@@ -1,0 +1,8 @@
+/* float32 kernels, avx512. */
+#include "engine/backend/cpu/rows.inc"
+
+#include "engine/backend/cpu/attend.inc"
+
+extern const struct tw_cpu_kernels tw_cpu_kernels_f32_avx512;
+#define TABLE tw_cpu_kernels_f32_avx512
+#include "engine/backend/cpu/table.inc"

@@ -1,0 +1,124 @@
+#include "engine/backend/cpu/sizes.h"
+
+#include "base/checked.h"
+
+static size_t aligned(size_t bytes) { return tw_round_up(bytes, 64); }
+
+/* Puts a piece behind those before it and returns where it starts. */
+static size_t place(size_t *end, size_t bytes) {
+    const size_t at = *end;
+    *end = at + aligned(bytes);
+    return at;
+}
+
+void tw_cpu_shape_init(struct tw_cpu_shape *shape, const struct tw_model *model, size_t element_bytes, size_t n_threads,
+                       size_t window, bool whole_rows) {
+    const struct tw_model_config *config = &model->config;
+    *shape = (struct tw_cpu_shape){
+        .n_embd = config->n_embd,
+        .n_heads = config->n_heads,
+        .n_kv_heads = config->n_kv_heads,
+        .head_dim = config->head_dim,
+        .n_mlp = config->n_mlp,
+        .element_bytes = element_bytes,
+        .n_threads = n_threads,
+        .window = window,
+        .whole_rows = whole_rows,
+    };
+    for (size_t l = 0; l < config->n_layers; l++) {
+        size_t other = 0;
+        while (other < l && model->layers[other].rope_divisor != model->layers[l].rope_divisor) other++;
+        shape->n_rope_tables += other == l;
+    }
+}
+
+static size_t kv_rows(size_t n_kv_heads, const size_t *capacity) {
+    size_t rows = 0;
+    for (size_t g = 0; g < n_kv_heads; g++) rows += tw_cpu_kv_rows(capacity[g]);
+    return rows;
+}
+
+size_t tw_cpu_key_bytes(size_t n_kv_heads, const size_t *capacity, size_t head_dim, size_t element_bytes) {
+    return kv_rows(n_kv_heads, capacity) * head_dim * element_bytes;
+}
+
+size_t tw_cpu_value_bytes(size_t n_kv_heads, const size_t *capacity, size_t head_dim, size_t element_bytes) {
+    return kv_rows(n_kv_heads, capacity) * tw_cpu_value_width(head_dim) * element_bytes;
+}
+
+size_t tw_cpu_packed_bytes(size_t n_rows, size_t n_columns, size_t element_bytes) {
+    return tw_round_up(n_rows, 64) * tw_round_up(n_columns, element_bytes == 2 ? 32 : 16) * element_bytes;
+}
+
+size_t tw_cpu_layer_bytes(const struct tw_cpu_shape *s) {
+    return tw_cpu_packed_bytes(tw_cpu_qkv_width(s), s->n_embd, s->element_bytes) +
+           tw_cpu_packed_bytes(s->n_embd, s->n_heads * s->head_dim, s->element_bytes) +
+           tw_cpu_packed_bytes(2 * s->n_mlp, s->n_embd, s->element_bytes) +
+           tw_cpu_packed_bytes(s->n_embd, s->n_mlp, s->element_bytes);
+}
+
+size_t tw_cpu_tile_bytes(const struct tw_cpu_shape *s) {
+    const size_t width = tw_cpu_value_width(s->head_dim);
+    /* queries and output [48][width], sums [48][16], maxima [64], logits [6][64], all counted as float32 */
+    return aligned((TW_CPU_TILE_ROWS * (2 * width + 16) + 64 + 6 * 64) * sizeof(float));
+}
+
+static size_t wide_width(const struct tw_cpu_shape *s) { return tw_max_size(tw_cpu_qkv_width(s), 2 * s->n_mlp); }
+
+void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *s) {
+    const size_t rows = TW_CPU_ROW_BLOCK, size = s->element_bytes;
+    size_t end = 0;
+    scratch->normed = place(&end, rows * s->n_embd * size);
+    scratch->wide = place(&end, rows * wide_width(s) * size);
+    scratch->activated = place(&end, rows * s->n_mlp * size);
+    scratch->hidden = place(&end, rows * s->n_embd * size);
+    scratch->rotation = place(&end, (rows * 2 + 2) * s->head_dim * sizeof(float));
+    scratch->product = place(&end, TW_CPU_PRODUCT_SCRATCH_BYTES);
+    scratch->attention = place(&end, tw_cpu_tile_bytes(s));
+    const size_t longest = tw_max_size(tw_max_size(s->n_embd, s->n_mlp), s->n_heads * s->head_dim);
+    scratch->row = place(&end, tw_round_up(longest, 32) * sizeof(float));
+    scratch->bytes = end;
+}
+
+/* A chunk may begin and end inside a row block. */
+size_t tw_cpu_chunk_rows(size_t max_rows) { return tw_round_up(max_rows, TW_CPU_ROW_BLOCK) + TW_CPU_ROW_BLOCK; }
+
+void tw_cpu_chunk_layout(struct tw_cpu_chunk_layout *layout, const struct tw_cpu_shape *s, size_t max_rows) {
+    const size_t rows = tw_cpu_chunk_rows(max_rows), size = s->element_bytes;
+    size_t end = 0;
+    *layout = (struct tw_cpu_chunk_layout){0};
+    layout->query = place(&end, rows * s->n_heads * s->head_dim * size);
+    if (s->whole_rows) {
+        layout->normed = place(&end, rows * s->n_embd * size);
+        layout->wide = place(&end, rows * wide_width(s) * size);
+        layout->activated = place(&end, rows * s->n_mlp * size);
+        layout->hidden = place(&end, rows * s->n_embd * size);
+    }
+    layout->bytes = end;
+}
+
+static size_t padded(size_t n) { return tw_round_up(n, 32) * sizeof(float); }
+
+void tw_cpu_decode_layout(struct tw_cpu_decode_layout *layout, const struct tw_cpu_shape *s) {
+    size_t end = 0;
+    layout->hidden = place(&end, padded(s->n_embd));
+    layout->normed = place(&end, s->n_threads * padded(s->n_embd));
+    layout->qkv = place(&end, padded(tw_cpu_qkv_width(s)));
+    layout->attended = place(&end, padded(s->n_heads * s->head_dim));
+    layout->projected = place(&end, padded(s->n_embd));
+    layout->wide = place(&end, padded(2 * s->n_mlp));
+    layout->activated = place(&end, padded(s->n_mlp));
+    layout->rotation = place(&end, s->n_rope_tables * 2 * s->head_dim * sizeof(float));
+    layout->bytes = end;
+}
+
+void tw_cpu_row_layout(struct tw_cpu_row_layout *layout, const struct tw_cpu_shape *s, size_t rows) {
+    size_t end = 0;
+    layout->n_ranges = tw_max_size(tw_divide_up(rows, TW_CPU_KEY_RANGE), 1);
+    layout->rows = layout->n_ranges * TW_CPU_KEY_RANGE;
+    layout->row = place(&end, s->n_heads * layout->rows * sizeof(float));
+    layout->peak = place(&end, layout->n_ranges * s->n_heads * sizeof(float));
+    layout->sum = place(&end, layout->n_ranges * s->n_heads * sizeof(float));
+    layout->output = place(&end, layout->n_ranges * s->n_heads * tw_cpu_value_width(s->head_dim) * sizeof(float));
+    layout->bytes = end;
+}

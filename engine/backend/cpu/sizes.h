@@ -1,0 +1,117 @@
+/*
+ * Sizes of everything that the cpu backend allocates, as plain arithmetic: the backend and the plan for a machine that
+ * is not there compute the same bytes.
+ */
+#ifndef TW_ENGINE_BACKEND_CPU_SIZES_H
+#define TW_ENGINE_BACKEND_CPU_SIZES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "engine/model/model.h"
+
+/* Products run in blocks of this many rows on the absolute position grid. */
+#define TW_CPU_ROW_BLOCK 128
+/* Attention walks keys in blocks of this many rows of the cache. */
+#define TW_CPU_KEY_BLOCK 64
+/* Decoding splits attention into ranges of this many rows, whose results are merged in order. */
+#define TW_CPU_KEY_RANGE 256
+/* Rows of queries (positions times the heads of a group) that share a tile of attention. */
+#define TW_CPU_TILE_ROWS 48
+/* Parts into which a layer-end row is cut, whatever its length. */
+#define TW_CPU_LOG_PARTS 16
+/* What oneDNN's products may need beside their operands, a thread. */
+#define TW_CPU_PRODUCT_SCRATCH_BYTES 65536
+
+struct tw_cpu_shape {
+    size_t n_embd, n_heads, n_kv_heads, head_dim, n_mlp;
+    size_t element_bytes; /* of activations, keys and values: 2 (bf16) or 4 (float32) */
+    size_t n_threads;
+    size_t window; /* W */
+    bool whole_rows;
+    size_t n_rope_tables; /* different rotary divisors among the layers */
+};
+
+void tw_cpu_shape_init(struct tw_cpu_shape *shape, const struct tw_model *model, size_t element_bytes, size_t n_threads,
+                       size_t window, bool whole_rows);
+
+/* Outputs of the fused q, k, v product. */
+static inline size_t tw_cpu_qkv_width(const struct tw_cpu_shape *s) {
+    return (s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
+}
+/* Values are stored in rows of whole vectors. */
+static inline size_t tw_cpu_value_width(size_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+/* Rows that a head's storage really has. */
+static inline size_t tw_cpu_kv_rows(size_t capacity) {
+    return (capacity + TW_CPU_KEY_BLOCK - 1) / TW_CPU_KEY_BLOCK * TW_CPU_KEY_BLOCK;
+}
+/* Bytes of the keys, or of the values, of all heads. */
+size_t tw_cpu_key_bytes(size_t n_kv_heads, const size_t *capacity, size_t head_dim, size_t element_bytes);
+size_t tw_cpu_value_bytes(size_t n_kv_heads, const size_t *capacity, size_t head_dim, size_t element_bytes);
+
+/* A matrix (or several, one above the other) in the layout of the products: padded to blocks of 64 x 16 or 64 x 32. */
+size_t tw_cpu_packed_bytes(size_t n_rows, size_t n_columns, size_t element_bytes);
+/* All matrices of a layer, unpacked. */
+size_t tw_cpu_layer_bytes(const struct tw_cpu_shape *shape);
+
+/* Pieces of a thread's scratch, each rounded up to 64 bytes, as offsets from its start. */
+struct tw_cpu_scratch {
+    size_t normed;    /* [128][n_embd] */
+    size_t wide;      /* [128][max(qkv width, 2 n_mlp)] */
+    size_t activated; /* [128][n_mlp] */
+    size_t hidden;    /* [128][n_embd] float or bf16: rows of a block that is not whole, or before a post-norm */
+    size_t rotation;  /* [128][2][head_dim] float32 */
+    size_t product;   /* oneDNN's own */
+    size_t attention; /* see tile kernels */
+    size_t row;       /* [round_up(max(n_embd, n_mlp, n_heads * head_dim), 32)] float32 */
+    size_t bytes;     /* of all */
+};
+void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *shape);
+
+/* A chunk's queries, which its attention output replaces; with whole rows all temporaries as well. */
+size_t tw_cpu_chunk_rows(size_t max_rows); /* rows with the slack of the grid */
+struct tw_cpu_chunk_layout {
+    size_t query;     /* [rows][n_heads * head_dim] */
+    size_t normed;    /* whole rows only: [rows][n_embd] */
+    size_t wide;      /* [rows][max(qkv width, 2 n_mlp)] */
+    size_t activated; /* [rows][n_mlp] */
+    size_t hidden;    /* [rows][n_embd] */
+    size_t bytes;
+};
+void tw_cpu_chunk_layout(struct tw_cpu_chunk_layout *layout, const struct tw_cpu_shape *shape, size_t max_rows);
+
+/* The tile kernels' workspace: see attend.inc. */
+size_t tw_cpu_tile_bytes(const struct tw_cpu_shape *shape);
+
+/* Decoding's vectors of one token. All float32, padded to 32. */
+struct tw_cpu_decode_layout {
+    size_t hidden;    /* [n_embd] */
+    size_t normed;    /* [n_threads][n_embd] */
+    size_t qkv;       /* [qkv width] */
+    size_t attended;  /* [n_heads * head_dim] */
+    size_t projected; /* [n_embd] */
+    size_t wide;      /* [2 n_mlp] */
+    size_t activated; /* [n_mlp] */
+    size_t rotation;  /* [n_rope_tables][2][head_dim] */
+    size_t bytes;
+};
+void tw_cpu_decode_layout(struct tw_cpu_decode_layout *layout, const struct tw_cpu_shape *shape);
+
+/* Decoding's attention over up to `rows` rows a head: the softmax row, and each range's maximum, sum and output. */
+struct tw_cpu_row_layout {
+    size_t row;    /* [n_heads][rows] float32, rows rounded up to ranges */
+    size_t peak;   /* [n_ranges][n_heads] */
+    size_t sum;    /* [n_ranges][n_heads] */
+    size_t output; /* [n_ranges][n_heads][value width] */
+    size_t rows, n_ranges;
+    size_t bytes;
+};
+void tw_cpu_row_layout(struct tw_cpu_row_layout *layout, const struct tw_cpu_shape *shape, size_t rows);
+
+/* Layer-end passes: what does not depend on the length of the prompt. */
+size_t tw_cpu_observe_bytes(const struct tw_cpu_shape *shape);
+/* Layer-end row of the log: candidates of each part. */
+size_t tw_cpu_log_bytes(const struct tw_cpu_shape *shape, size_t top_k);
+
+#endif
