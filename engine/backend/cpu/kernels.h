@@ -8,7 +8,8 @@
  * Layout of the cache (rows are counted inside a head; d = head_dim, w = d rounded up to 16):
  *   float32  key [row / 16][d][16]         value [row][w]
  *   bf16     key [row / 16][d / 2][16][2]  value [row / 2][w][2]
- * so that one vector holds a dimension (or a pair of dimensions) of 16 keys, or 16 dimensions of a value (or of a pair).
+ * so that one vector holds a dimension (or a pair of dimensions) of 16 keys, or 16 dimensions of a value (or of a
+ * pair).
  */
 #ifndef TW_ENGINE_BACKEND_CPU_KERNELS_H
 #define TW_ENGINE_BACKEND_CPU_KERNELS_H
@@ -34,10 +35,10 @@ struct tw_cpu_rotate {
      *   halves:      (cos_0 ... cos_0 ...)      and (-sin_0 ... , sin_0 ...)
      */
     const float *rotation;
-    void *query;                       /* [n][n_heads * head_dim] elements */
-    char *const *key, *const *value;   /* [n_kv_heads] start of each head's storage */
-    const size_t *row;                 /* [n_kv_heads] the cache's row that row 0 becomes */
-    float *scratch;                    /* [2][head_dim] */
+    void *query;                     /* [n][n_heads * head_dim] elements */
+    char *const *key, *const *value; /* [n_kv_heads] start of each head's storage */
+    const size_t *row;               /* [n_kv_heads] the cache's row that row 0 becomes */
+    float *scratch;                  /* [2][head_dim] */
 };
 
 /* ---- tiled attention ---- */
@@ -46,16 +47,17 @@ struct tw_cpu_rotate {
  * One tile: n_positions queries of the n_group heads that share a KV head; row r is position r / n_group, head
  * r % n_group; n_positions * n_group <= TW_CPU_TILE_ROWS. Position p sees the cache's rows first[p] <= row < end[p],
  * end[p] > first[p], in blocks of 64 on the absolute grid of rows, by an online softmax that rescales a row, never the
- * tile: a row's result depends on nothing else in the tile. Keys outside get weight 0 exactly, whatever is stored there.
+ * tile: a row's result depends on nothing else in the tile. Keys outside get weight 0 exactly, whatever is stored
+ * there.
  */
 struct tw_cpu_tile {
-    void *rows;          /* in: queries, out: attention output. Row r at rows + (r / n_group) * stride + (r % n_group) * d */
-    size_t stride;       /* elements */
+    void *rows;    /* in: queries, out: attention output. Row r at rows + (r / n_group) * stride + (r % n_group) * d */
+    size_t stride; /* elements */
     size_t n_positions, n_group, head_dim;
     const char *key, *value; /* of the KV head */
     const size_t *first, *end;
-    float scale;         /* of q.k, times log2(e) */
-    void *workspace;     /* tw_cpu_tile_bytes, aligned to 64 */
+    float scale;     /* of q.k, times log2(e) */
+    void *workspace; /* tw_cpu_tile_bytes, aligned to 64 */
 };
 
 /* ---- decoding ---- */

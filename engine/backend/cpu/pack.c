@@ -38,8 +38,8 @@ static void expand(const struct tw_cpu_common *common, float *out, const uint8_t
 #define PIECE 256 /* columns at a time: a multiple of every block */
 
 /* Any types, any rows missing: through float32, a piece of each row at a time. */
-static void pack_generic(const struct tw_cpu_pack *pack, char *out, const uint8_t *const *rows, const enum tw_type *types,
-                         size_t n_columns) {
+static void pack_generic(const struct tw_cpu_pack *pack, char *out, const uint8_t *const *rows,
+                         const enum tw_type *types, size_t n_columns) {
     float piece[16][PIECE];
     const size_t step = pack->bf16 ? 32 : 16, n_padded = (n_columns + step - 1) / step * step;
     for (size_t at = 0; at < n_padded; at += PIECE) {

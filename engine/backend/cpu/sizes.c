@@ -1,6 +1,9 @@
 #include "engine/backend/cpu/sizes.h"
 
+#include <stdint.h>
+
 #include "base/checked.h"
+#include "engine/backend/cpu/kernels.h"
 
 static size_t aligned(size_t bytes) { return tw_round_up(bytes, 64); }
 
@@ -121,4 +124,28 @@ void tw_cpu_row_layout(struct tw_cpu_row_layout *layout, const struct tw_cpu_sha
     layout->sum = place(&end, layout->n_ranges * s->n_heads * sizeof(float));
     layout->output = place(&end, layout->n_ranges * s->n_heads * tw_cpu_value_width(s->head_dim) * sizeof(float));
     layout->bytes = end;
+}
+
+void tw_cpu_log_layout(struct tw_cpu_log_layout *layout, const struct tw_cpu_shape *s, size_t top_k) {
+    const size_t parts = s->n_heads * TW_CPU_LOG_PARTS;
+    size_t end = 0;
+    top_k = tw_max_size(top_k, 1); /* the greatest is wanted in any case */
+    layout->stream = tw_max_size(TW_CPU_LOG_PARTS * top_k, top_k + 1024);
+    layout->workspace_bytes = aligned(tw_cpu_top_bytes(top_k));
+    layout->workspace = place(&end, s->n_threads * layout->workspace_bytes);
+    layout->stream_weight = place(&end, s->n_threads * layout->stream * sizeof(float));
+    layout->stream_row = place(&end, s->n_threads * layout->stream * sizeof(int32_t));
+    layout->weight = place(&end, parts * top_k * sizeof(float));
+    layout->row = place(&end, parts * top_k * sizeof(int32_t));
+    layout->found = place(&end, parts * sizeof(size_t));
+    layout->peak = place(&end, parts * sizeof(float));
+    layout->sum = place(&end, parts * sizeof(float));
+    layout->mass = place(&end, parts * 2 * sizeof(double));
+    layout->bytes = end;
+}
+
+size_t tw_cpu_log_bytes(const struct tw_cpu_shape *shape, size_t top_k) {
+    struct tw_cpu_log_layout layout;
+    tw_cpu_log_layout(&layout, shape, top_k);
+    return layout.bytes;
 }

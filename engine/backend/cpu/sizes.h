@@ -109,9 +109,24 @@ struct tw_cpu_row_layout {
 };
 void tw_cpu_row_layout(struct tw_cpu_row_layout *layout, const struct tw_cpu_shape *shape, size_t rows);
 
-/* Layer-end passes: what does not depend on the length of the prompt. */
-size_t tw_cpu_observe_bytes(const struct tw_cpu_shape *shape);
-/* Layer-end row of the log: candidates of each part. */
+/*
+ * The selection of the log: a workspace a thread, and, for the row at the end of a layer, what each part of it found.
+ * Independent of the length of the row.
+ */
+struct tw_cpu_log_layout {
+    size_t workspace; /* [n_threads] of workspace_bytes: tw_cpu_top_bytes */
+    size_t workspace_bytes;
+    size_t stream_weight; /* [n_threads][stream] float32: best weights so far, then those of the next blocks */
+    size_t stream_row;    /* [n_threads][stream] int32 */
+    size_t stream;        /* entries: max(16 top_k, top_k + 1024) */
+    size_t weight;        /* [n_heads][16][top_k] float32: what each part found */
+    size_t row;           /* [n_heads][16][top_k] int32 */
+    size_t found;         /* [n_heads][16] size_t */
+    size_t peak, sum;     /* [n_heads][16] float32 */
+    size_t mass;          /* [n_heads][16][2] float64: on the needle, on the rest */
+    size_t bytes;
+};
+void tw_cpu_log_layout(struct tw_cpu_log_layout *layout, const struct tw_cpu_shape *shape, size_t top_k);
 size_t tw_cpu_log_bytes(const struct tw_cpu_shape *shape, size_t top_k);
 
 #endif

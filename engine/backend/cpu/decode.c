@@ -1,0 +1,390 @@
+/*
+ * Decoding, one token: float32 state, products straight from the stored rows, one parallel region a layer. Rows belong
+ * whole to a thread and attention is cut into fixed ranges that are merged in order, so that results do not depend on
+ * the number of threads.
+ */
+#include <assert.h>
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "engine/backend/cpu/log.h"
+
+static float *state(const struct tw_backend *b, size_t offset) {
+    return (float *)(void *)((char *)b->open.buffer[TW_CPU_OPEN_STATE].data + offset);
+}
+static float *normed_of(const struct tw_backend *b, size_t thread) {
+    return state(b, b->decode.normed) + thread * tw_round_up(b->shape.n_embd, 32);
+}
+static float epsilon(const struct tw_backend *b) { return (float)b->model->config.norm_epsilon; }
+
+/* A thread's share of n rows, in steps that keep its neighbours out of its cache lines. */
+static void share(size_t n, size_t thread, size_t n_threads, size_t *first, size_t *end) {
+    const size_t steps = tw_divide_up(n, 16);
+    *first = tw_min_size(steps * thread / n_threads * 16, n);
+    *end = tw_min_size(steps * (thread + 1) / n_threads * 16, n);
+}
+
+tw_status tw_cpu_decode_begin(struct tw_backend *b, int32_t token, struct tw_error *err) {
+    (void)err;
+    assert(token >= 0 && (size_t)token < b->model->embedding.n_rows);
+    float *hidden = state(b, b->decode.hidden);
+    tw_cpu_expand_row(b, hidden, &b->model->embedding, (size_t)token);
+    b->common->scale(hidden, b->shape.n_embd, b->model->config.embedding_scale);
+    return TW_OK;
+}
+
+/* Buffers of a step that depend on the rows and on the log; kept from layer to layer and step to step. */
+static tw_status hold_buffers(struct tw_backend *b, size_t n_rows, const struct tw_attention_log *log,
+                              struct tw_error *err) {
+    if (!b->decode_row.n || b->row_layout.rows < n_rows) {
+        tw_buffers_release(&b->decode_row, b->accountant);
+        TW_TRY(tw_buffers_allocate(&b->decode_row, b->accountant, &tw_cpu_image, b->model, &b->options,
+                                   &(struct tw_moment_of){.moment = TW_MOMENT_DECODE_LAYER, .n_keys = n_rows}, err));
+        tw_cpu_row_layout(&b->row_layout, &b->shape, n_rows);
+    }
+    if (log && (!b->decode_log.n || b->decode_top_k != log->top_k)) {
+        tw_buffers_release(&b->decode_log, b->accountant);
+        TW_TRY(tw_buffers_allocate(&b->decode_log, b->accountant, &tw_cpu_image, b->model, &b->options,
+                                   &(struct tw_moment_of){.moment = TW_MOMENT_LOG_ROW, .n = log->top_k}, err));
+        b->decode_top_k = log->top_k;
+    }
+    return TW_OK;
+}
+
+static const float *rotation_of(struct tw_backend *b, size_t l, size_t position) {
+    float *tables = state(b, b->decode.rotation);
+    const size_t table = 2 * b->shape.head_dim;
+    if (b->rotated_position != position) {
+        for (size_t i = 0; i < b->shape.n_rope_tables; i++) tw_cpu_rotation(b, tables + i * table, i, position, 1);
+        b->rotated_position = position;
+    }
+    return tables + b->rope_of_layer[l] * table;
+}
+
+static void add(float *out, const float *in, size_t n) {
+    if (in)
+        for (size_t i = 0; i < n; i++) out[i] += in[i];
+}
+
+/* One head: norm (if any), rotation, in float32, in place. */
+static void rotate_head(const struct tw_backend *b, float *head, const float *weight, const float *rotation) {
+    const size_t d = b->shape.head_dim, half = d / 2;
+    const float *own = rotation, *partner = rotation + d;
+    if (weight) {
+        float square = 0;
+        for (size_t i = 0; i < d; i++) square += head[i] * head[i];
+        const float factor = 1.0f / sqrtf(square / (float)d + epsilon(b));
+        for (size_t i = 0; i < d; i++) head[i] *= factor * weight[i];
+    }
+    const bool interleaved = b->model->config.rope_pairs == TW_ROPE_INTERLEAVED;
+    for (size_t j = 0; j < half; j++) {
+        const size_t low = interleaved ? 2 * j : j, high = interleaved ? low + 1 : low + half;
+        const float x = head[low], y = head[high];
+        head[low] = x * own[low] + y * partner[low];
+        head[high] = y * own[high] + x * partner[high];
+    }
+}
+
+struct step {
+    struct tw_backend *b;
+    const struct tw_layer_weights *weights;
+    struct tw_kv *kv;
+    size_t position;
+    struct tw_attention_log *log;
+    const float *rotation;
+    size_t sliding_window;
+};
+
+/* Rows [first, end) of matrices that stand one above the other; out[row]. */
+static void stacked_rows(const struct tw_backend *b, float *out, const struct tw_matrix *const *matrices, size_t n,
+                         const float *x, size_t first, size_t end) {
+    size_t top = 0;
+    for (size_t m = 0; m < n; m++) {
+        const size_t from = tw_max_size(first, top), to = tw_min_size(end, top + matrices[m]->n_rows);
+        for (size_t r = from; r < to; r++) out[r] = tw_cpu_dot(b, matrices[m], r - top, x);
+        top += matrices[m]->n_rows;
+    }
+}
+
+/* Biases, norms, rotation; appends the key and the value; leaves the queries scaled for the softmax in powers of two.
+ */
+static void append_token(const struct step *s) {
+    const struct tw_backend *b = s->b;
+    const size_t d = b->shape.head_dim, n_heads = b->shape.n_heads, n_kv_heads = b->shape.n_kv_heads;
+    float *query = state(b, b->decode.qkv), *key = query + n_heads * d, *value = key + n_kv_heads * d;
+    add(query, s->weights->query_bias, n_heads * d);
+    add(key, s->weights->key_bias, n_kv_heads * d);
+    add(value, s->weights->value_bias, n_kv_heads * d);
+    for (size_t h = 0; h < n_heads; h++) rotate_head(b, query + h * d, s->weights->query_norm, s->rotation);
+    b->common->scale(query, n_heads * d, b->scale);
+    for (size_t g = 0; g < n_kv_heads; g++) {
+        rotate_head(b, key + g * d, s->weights->key_norm, s->rotation);
+        b->kernels->store_key(tw_cpu_key_of(b, s->kv, g), s->kv->length[g], key + g * d, d);
+        b->kernels->store_value(tw_cpu_value_of(b, s->kv, g), s->kv->length[g], value + g * d, d);
+    }
+    tw_kv_extend(s->kv, s->position, 1);
+}
+
+static float *row_piece(const struct tw_backend *b, size_t offset) {
+    return (float *)(void *)((char *)b->decode_row.buffer[0].data + offset);
+}
+
+static void attend_range(const struct step *s, size_t g, size_t range) {
+    const struct tw_backend *b = s->b;
+    const struct tw_cpu_row_layout *layout = &b->row_layout;
+    const size_t d = b->shape.head_dim, group = tw_cpu_group(b), h = g * group, slot = range * b->shape.n_heads + h;
+    size_t first, end;
+    tw_cpu_visible(&first, &end, s->kv, g, s->kv->length[g], s->position, s->sliding_window);
+    first = tw_max_size(first, range * TW_CPU_KEY_RANGE);
+    end = tw_min_size(end, (range + 1) * TW_CPU_KEY_RANGE);
+    if (first >= end) {
+        for (size_t i = 0; i < group; i++) {
+            row_piece(b, layout->peak)[slot + i] = -INFINITY;
+            row_piece(b, layout->sum)[slot + i] = 0;
+        }
+        return;
+    }
+    b->kernels->range(&(struct tw_cpu_range){
+        .query = state(b, b->decode.qkv) + h * d,
+        .n_group = group,
+        .head_dim = d,
+        .key = tw_cpu_key_of(b, s->kv, g),
+        .value = tw_cpu_value_of(b, s->kv, g),
+        .first = first,
+        .end = end,
+        .row = row_piece(b, layout->row) + h * layout->rows + range * TW_CPU_KEY_RANGE,
+        .row_stride = layout->rows,
+        .peak = row_piece(b, layout->peak) + slot,
+        .sum = row_piece(b, layout->sum) + slot,
+        .output = row_piece(b, layout->output) + slot * tw_cpu_value_width(d),
+    });
+}
+
+/* Merges the ranges of head h, in order; with a log, leaves the weights of the whole row. */
+static void merge_ranges(const struct step *s, size_t h) {
+    const struct tw_backend *b = s->b;
+    const struct tw_cpu_row_layout *layout = &b->row_layout;
+    const size_t d = b->shape.head_dim, width = tw_cpu_value_width(d), g = h / tw_cpu_group(b);
+    const size_t n_ranges = tw_divide_up(s->kv->length[g], TW_CPU_KEY_RANGE);
+    const float *peak = row_piece(b, layout->peak), *sum = row_piece(b, layout->sum);
+    float *out = state(b, b->decode.attended) + h * d, most = -INFINITY, total = 0;
+    for (size_t r = 0; r < n_ranges; r++) most = fmaxf(most, peak[r * b->shape.n_heads + h]);
+    for (size_t r = 0; r < n_ranges; r++)
+        if (sum[r * b->shape.n_heads + h] > 0)
+            total += sum[r * b->shape.n_heads + h] * exp2f(peak[r * b->shape.n_heads + h] - most);
+    memset(out, 0, d * sizeof *out);
+    for (size_t r = 0; r < n_ranges; r++) {
+        const size_t slot = r * b->shape.n_heads + h;
+        if (!(sum[slot] > 0)) continue;
+        const float factor = exp2f(peak[slot] - most) / total;
+        const float *part = row_piece(b, layout->output) + slot * width;
+        for (size_t j = 0; j < d; j++) out[j] += part[j] * factor;
+        if (s->log)
+            b->common->scale(row_piece(b, layout->row) + h * layout->rows + r * TW_CPU_KEY_RANGE, TW_CPU_KEY_RANGE,
+                             factor);
+    }
+}
+
+static void log_head(const struct step *s, size_t h, size_t thread) {
+    const struct tw_backend *b = s->b;
+    const size_t g = h / tw_cpu_group(b);
+    struct tw_cpu_log_layout layout;
+    size_t first, end;
+    tw_cpu_log_layout(&layout, &b->shape, s->log->top_k);
+    tw_cpu_visible(&first, &end, s->kv, g, s->kv->length[g], s->position, s->sliding_window);
+    tw_cpu_log_head(b, s->log, h, s->kv, g, row_piece(b, b->row_layout.row) + h * b->row_layout.rows, first, end,
+                    s->position,
+                    (char *)b->decode_log.buffer[0].data + layout.workspace + thread * layout.workspace_bytes);
+}
+
+/* out[row] = matrix x for this thread's rows; or, adding to the hidden state at once, hidden[row] += matrix x. */
+static void project(const struct tw_backend *b, float *out, bool adds, const struct tw_matrix *matrix, const float *x,
+                    size_t thread, size_t n_threads) {
+    size_t first, end;
+    share(matrix->n_rows, thread, n_threads, &first, &end);
+    for (size_t r = first; r < end; r++) {
+        const float y = tw_cpu_dot(b, matrix, r, x);
+        out[r] = adds ? out[r] + y : y;
+    }
+}
+
+/* The thread's rows of gate and up side by side, so that the activation takes both in one call. */
+static void gate_and_up(const struct step *s, const float *normed, size_t thread, size_t n_threads) {
+    const struct tw_backend *b = s->b;
+    size_t first, end;
+    share(b->shape.n_mlp, thread, n_threads, &first, &end);
+    if (first == end) return;
+    float *gate = state(b, b->decode.wide) + 2 * first, *up = gate + (end - first);
+    for (size_t r = first; r < end; r++) gate[r - first] = tw_cpu_dot(b, &s->weights->gate, r, normed);
+    for (size_t r = first; r < end; r++) up[r - first] = tw_cpu_dot(b, &s->weights->up, r, normed);
+    b->float_kernels->activate(state(b, b->decode.activated) + first, gate, 1, end - first,
+                               b->model->config.activation);
+}
+
+tw_status tw_cpu_decode_layer(struct tw_backend *b, size_t l, struct tw_kv *kv, size_t position,
+                              struct tw_attention_log *log, struct tw_error *err) {
+    const double started = tw_clock_seconds();
+    const struct tw_layer_weights *weights = &b->model->layers[l];
+    const size_t n_embd = b->shape.n_embd;
+    TW_TRY(hold_buffers(b, tw_kv_longest(kv) + 1, log, err));
+    const struct step s = {b, weights, kv, position, log, rotation_of(b, l, position), weights->sliding_window};
+    const struct tw_matrix *const qkv[] = {&weights->query, &weights->key, &weights->value};
+    float *hidden = state(b, b->decode.hidden), *projected = state(b, b->decode.projected);
+    const size_t n_ranges = tw_divide_up(tw_kv_longest(kv) + 1, TW_CPU_KEY_RANGE);
+    const size_t n_tasks = n_ranges * kv->n_kv_heads;
+#pragma omp parallel num_threads((int)tw_cpu_pace_threads(&b->pace))
+    {
+        const size_t thread = (size_t)omp_get_thread_num(), n_threads = (size_t)omp_get_num_threads();
+        float *normed = normed_of(b, thread);
+        size_t first, end;
+        b->float_kernels->norm(normed, hidden, weights->attention_norm, 1, n_embd, epsilon(b));
+        share(tw_cpu_qkv_width(&b->shape), thread, n_threads, &first, &end);
+        stacked_rows(b, state(b, b->decode.qkv), qkv, 3, normed, first, end);
+#pragma omp barrier
+#pragma omp single
+        append_token(&s);
+#pragma omp for schedule(dynamic, 1)
+        for (size_t task = 0; task < n_tasks; task++) attend_range(&s, task % kv->n_kv_heads, task / kv->n_kv_heads);
+#pragma omp for schedule(static)
+        for (size_t h = 0; h < b->shape.n_heads; h++) merge_ranges(&s, h);
+        if (log) {
+#pragma omp for schedule(dynamic, 1) nowait
+            for (size_t h = 0; h < b->shape.n_heads; h++) log_head(&s, h, thread);
+        }
+        const bool post = weights->post_attention_norm != NULL;
+        project(b, post ? projected : hidden, !post, &weights->output, state(b, b->decode.attended), thread, n_threads);
+#pragma omp barrier
+        if (post) {
+#pragma omp single
+            b->float_kernels->add_normed(hidden, projected, weights->post_attention_norm, 1, n_embd, epsilon(b));
+        }
+        b->float_kernels->norm(normed, hidden, weights->mlp_norm, 1, n_embd, epsilon(b));
+        gate_and_up(&s, normed, thread, n_threads);
+#pragma omp barrier
+        const bool post_mlp = weights->post_mlp_norm != NULL;
+        project(b, post_mlp ? projected : hidden, !post_mlp, &weights->down, state(b, b->decode.activated), thread,
+                n_threads);
+        if (post_mlp) {
+#pragma omp barrier
+#pragma omp single
+            b->float_kernels->add_normed(hidden, projected, weights->post_mlp_norm, 1, n_embd, epsilon(b));
+        }
+    }
+    tw_cpu_pace_took(&b->pace, tw_clock_seconds() - started, false);
+    return TW_OK;
+}
+
+/* ---- logits ---- */
+
+/* logits [n][n_vocab] of rows [n][padded n_embd] that are normed: every weight row is read once and used n times. */
+static void output_rows(const struct tw_backend *b, float *logits, const float *normed, size_t n, size_t n_threads) {
+    const struct tw_matrix *output = &b->model->output;
+    const size_t stride = tw_round_up(b->shape.n_embd, 32), n_vocab = b->model->config.n_vocab;
+#pragma omp parallel num_threads((int)n_threads)
+    {
+        size_t first, end;
+        share(n_vocab, (size_t)omp_get_thread_num(), (size_t)omp_get_num_threads(), &first, &end);
+        for (size_t r = first; r < end; r++)
+            for (size_t i = 0; i < n; i++) logits[i * n_vocab + r] = tw_cpu_dot(b, output, r, normed + i * stride);
+    }
+}
+
+tw_status tw_cpu_decode_logits(struct tw_backend *b, float *logits, struct tw_error *err) {
+    (void)err;
+    const double started = tw_clock_seconds();
+    float *normed = normed_of(b, 0);
+    b->float_kernels->norm(normed, state(b, b->decode.hidden), b->model->output_norm, 1, b->shape.n_embd, epsilon(b));
+    output_rows(b, logits, normed, 1, tw_cpu_pace_threads(&b->pace));
+    tw_cpu_pace_took(&b->pace, tw_clock_seconds() - started, true);
+    return TW_OK;
+}
+
+/* out [n][stride] float32 of bridge rows, after the final norm if wanted. */
+static void bridge_rows(const struct tw_backend *b, float *out, size_t stride, const struct tw_bridge *bridge,
+                        size_t first_row, size_t n, bool normed) {
+    for (size_t i = 0; i < n; i++) {
+        float *row = out + i * stride;
+        b->kernels->to_float(row, tw_cpu_bridge_row(b, bridge, first_row + i), b->shape.n_embd);
+        if (!normed) continue;
+        float *copy = (float *)(void *)(tw_cpu_scratch_of(b, 0) + b->scratch.row);
+        memcpy(copy, row, b->shape.n_embd * sizeof *copy);
+        b->float_kernels->norm(row, copy, b->model->output_norm, 1, b->shape.n_embd, epsilon(b));
+    }
+}
+
+tw_status tw_cpu_logits(struct tw_backend *b, const struct tw_bridge *bridge, size_t first_row, size_t n, float *logits,
+                        struct tw_error *err) {
+    assert(first_row + n <= bridge->n_rows);
+    struct tw_buffers buffers;
+    TW_TRY(tw_buffers_allocate(&buffers, b->accountant, &tw_cpu_image, b->model, &b->options,
+                               &(struct tw_moment_of){.moment = TW_MOMENT_LOGITS, .n = n}, err));
+    if (n) {
+        memset(buffers.buffer[0].data, 0, buffers.buffer[0].bytes);
+        bridge_rows(b, buffers.buffer[0].data, tw_round_up(b->shape.n_embd, 32), bridge, first_row, n, true);
+        output_rows(b, logits, buffers.buffer[0].data, n, b->options.n_threads);
+    }
+    tw_buffers_release(&buffers, b->accountant);
+    return TW_OK;
+}
+
+/* ---- looking ---- */
+
+tw_status tw_cpu_read_hidden(struct tw_backend *b, const struct tw_bridge *bridge, size_t first_row, size_t n,
+                             bool normed, float *hidden, struct tw_error *err) {
+    (void)err;
+    assert(first_row + n <= bridge->n_rows);
+    bridge_rows(b, hidden, b->shape.n_embd, bridge, first_row, n, normed);
+    return TW_OK;
+}
+
+tw_status tw_cpu_read_decode_hidden(struct tw_backend *b, bool normed, float *hidden, struct tw_error *err) {
+    (void)err;
+    const float *state_hidden = state(b, b->decode.hidden);
+    if (normed)
+        b->float_kernels->norm(hidden, state_hidden, b->model->output_norm, 1, b->shape.n_embd, epsilon(b));
+    else
+        memcpy(hidden, state_hidden, b->shape.n_embd * sizeof *hidden);
+    return TW_OK;
+}
+
+tw_status tw_cpu_read_kv(struct tw_backend *b, const struct tw_kv *kv, bool values, size_t head, size_t first, size_t n,
+                         float *out, struct tw_error *err) {
+    (void)err;
+    assert(first + n <= kv->length[head]);
+    for (size_t r = 0; r < n; r++) {
+        if (values)
+            b->kernels->load_value(out + r * kv->head_dim, tw_cpu_value_of(b, kv, head), first + r, kv->head_dim);
+        else
+            b->kernels->load_key(out + r * kv->head_dim, tw_cpu_key_of(b, kv, head), first + r, kv->head_dim);
+    }
+    return TW_OK;
+}
+
+tw_status tw_cpu_write_kv(struct tw_backend *b, struct tw_kv *kv, const float *key, const float *value, size_t n,
+                          struct tw_error *err) {
+    (void)err;
+    const size_t d = kv->head_dim;
+    for (size_t g = 0; g < kv->n_kv_heads; g++)
+        for (size_t r = 0; r < n; r++) {
+            b->kernels->store_key(tw_cpu_key_of(b, kv, g), r, key + (g * n + r) * d, d);
+            b->kernels->store_value(tw_cpu_value_of(b, kv, g), r, value + (g * n + r) * d, d);
+        }
+    tw_kv_extend(kv, 0, n);
+    return TW_OK;
+}
+
+tw_status tw_cpu_write_observation(struct tw_backend *b, struct tw_observation *observation, const float *query,
+                                   size_t n_queries, size_t first_position, struct tw_error *err) {
+    (void)err;
+    const size_t d = b->shape.head_dim, size = b->shape.element_bytes;
+    assert(n_queries <= b->shape.window);
+    for (size_t h = 0; h < b->shape.n_heads; h++)
+        b->kernels->from_float((char *)observation->query.data + h * b->shape.window * d * size,
+                               query + h * n_queries * d, n_queries * d, 1.0f);
+    observation->n_queries = n_queries;
+    observation->first_position = first_position;
+    return TW_OK;
+}

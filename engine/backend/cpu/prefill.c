@@ -1,0 +1,450 @@
+/* Prefill of one layer over one chunk: embed, unpacking the layer, append, attend, finish. */
+#include <assert.h>
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "engine/backend/cpu/cpu.h"
+
+tw_status tw_cpu_embed(struct tw_backend *b, struct tw_bridge *bridge, size_t first_row, const int32_t *tokens,
+                       size_t n, struct tw_error *err) {
+    (void)err;
+    assert(first_row + n <= bridge->n_rows);
+#pragma omp parallel for schedule(static) num_threads((int)b->options.n_threads)
+    for (size_t i = 0; i < n; i++) {
+        float *row = (float *)(void *)(tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.row);
+        assert(tokens[i] >= 0 && (size_t)tokens[i] < b->model->embedding.n_rows);
+        tw_cpu_expand_row(b, row, &b->model->embedding, (size_t)tokens[i]);
+        b->kernels->from_float(tw_cpu_bridge_row(b, bridge, first_row + i), row, b->shape.n_embd,
+                               b->model->config.embedding_scale);
+    }
+    return TW_OK;
+}
+
+/* ---- unpacking ---- */
+
+static void fill_bias(float *out, const float *bias, size_t n) {
+    if (bias)
+        memcpy(out, bias, n * sizeof *out);
+    else
+        memset(out, 0, n * sizeof *out);
+}
+
+tw_status tw_cpu_layer_begin(struct tw_backend *b, size_t l, struct tw_error *err) {
+    const struct tw_layer_weights *layer = &b->model->layers[l];
+    TW_TRY(tw_buffers_allocate(&b->layer, b->accountant, &tw_cpu_image, b->model, &b->options,
+                               &(struct tw_moment_of){.moment = TW_MOMENT_LAYER, .layer = l}, err));
+    const struct tw_matrix *qkv[] = {&layer->query, &layer->key, &layer->value}, *output[] = {&layer->output};
+    const struct tw_matrix *gate_up[] = {&layer->gate, &layer->up}, *down[] = {&layer->down};
+    const struct tw_matrix *const *const stacks[TW_CPU_N_MATRICES] = {qkv, output, gate_up, down};
+    const size_t heights[TW_CPU_N_MATRICES] = {3, 1, 2, 1};
+    struct tw_cpu_pack packs[TW_CPU_N_MATRICES];
+    size_t first_task[TW_CPU_N_MATRICES + 1] = {0};
+    for (size_t m = 0; m < TW_CPU_N_MATRICES; m++) {
+        packs[m] = (struct tw_cpu_pack){
+            .common = b->common,
+            .bf16 = b->shape.element_bytes == 2,
+            .packed = tw_cpu_product_packed(b->product[m]),
+            .matrices = stacks[m],
+            .n_matrices = heights[m],
+            .out = b->layer.buffer[m].data,
+        };
+        first_task[m + 1] = first_task[m] + tw_cpu_pack_tasks(&packs[m]);
+    }
+#pragma omp parallel for schedule(dynamic, 4) num_threads((int)b->options.n_threads)
+    for (size_t task = 0; task < first_task[TW_CPU_N_MATRICES]; task++) {
+        size_t m = 0;
+        while (task >= first_task[m + 1]) m++;
+        tw_cpu_pack_run(&packs[m], task - first_task[m]);
+    }
+    if (b->bias) {
+        float *bias = b->open.buffer[TW_CPU_OPEN_BIAS].data;
+        const size_t query_width = b->shape.n_heads * b->shape.head_dim;
+        const size_t kv_width = b->shape.n_kv_heads * b->shape.head_dim;
+        fill_bias(bias, layer->query_bias, query_width);
+        fill_bias(bias + query_width, layer->key_bias, kv_width);
+        fill_bias(bias + query_width + kv_width, layer->value_bias, kv_width);
+    }
+    return TW_OK;
+}
+
+void tw_cpu_layer_end(struct tw_backend *b, size_t l) {
+    (void)l;
+    tw_buffers_release(&b->layer, b->accountant);
+}
+
+/* ---- row blocks ---- */
+
+/* A chunk, as rows of blocks on the absolute grid. */
+struct chunk {
+    struct tw_backend *b;
+    const struct tw_layer_weights *weights;
+    size_t layer;
+    const struct tw_bridge *bridge;
+    size_t first_row, n, first_position;
+    struct tw_kv *kv;
+    tw_status status; /* the first that failed, with its sentence */
+    struct tw_error error;
+};
+
+/* One block of it: rows [first, first + n) of the block are the chunk's. */
+struct block {
+    size_t first, n;
+    size_t position;  /* of row `first` */
+    size_t chunk_row; /* of the block's row 0 in the chunk's buffers */
+    char *hidden;     /* the bridge's row of row `first` */
+    size_t thread;
+    char *normed, *wide, *activated, *spare; /* [128] rows each, the block's row 0 */
+    float *rotation;
+    void *scratch;
+};
+
+static size_t first_block(const struct chunk *c) { return c->first_position / TW_CPU_ROW_BLOCK; }
+static size_t end_block(const struct chunk *c) { return tw_divide_up(c->first_position + c->n, TW_CPU_ROW_BLOCK); }
+
+static struct block block_of(const struct chunk *c, size_t index) {
+    const struct tw_backend *b = c->b;
+    const size_t start = index * TW_CPU_ROW_BLOCK, size = b->shape.element_bytes;
+    struct block k = {.thread = (size_t)omp_get_thread_num()};
+    k.position = tw_max_size(start, c->first_position);
+    k.first = k.position - start;
+    k.n = tw_min_size(start + TW_CPU_ROW_BLOCK, c->first_position + c->n) - k.position;
+    k.chunk_row = (index - first_block(c)) * TW_CPU_ROW_BLOCK;
+    k.hidden = tw_cpu_bridge_row(b, c->bridge, c->first_row + (k.position - c->first_position));
+    char *scratch = tw_cpu_scratch_of(b, k.thread);
+    k.rotation = (float *)(void *)(scratch + b->scratch.rotation);
+    k.scratch = scratch + b->scratch.product;
+    if (b->shape.whole_rows) {
+        char *chunk = b->chunk.buffer[0].data;
+        const size_t wide = tw_max_size(tw_cpu_qkv_width(&b->shape), 2 * b->shape.n_mlp);
+        k.normed = chunk + b->chunk_layout.normed + k.chunk_row * b->shape.n_embd * size;
+        k.wide = chunk + b->chunk_layout.wide + k.chunk_row * wide * size;
+        k.activated = chunk + b->chunk_layout.activated + k.chunk_row * b->shape.n_mlp * size;
+        k.spare = chunk + b->chunk_layout.hidden + k.chunk_row * b->shape.n_embd * size;
+    } else {
+        k.normed = scratch + b->scratch.normed;
+        k.wide = scratch + b->scratch.wide;
+        k.activated = scratch + b->scratch.activated;
+        k.spare = scratch + b->scratch.hidden;
+    }
+    return k;
+}
+
+static char *chunk_queries(const struct tw_backend *b, size_t chunk_row) {
+    return (char *)b->chunk.buffer[0].data + b->chunk_layout.query +
+           chunk_row * b->shape.n_heads * b->shape.head_dim * b->shape.element_bytes;
+}
+
+static tw_status run_product(const struct chunk *c, const struct block *k, const struct tw_cpu_product *product,
+                             enum tw_cpu_matrix matrix, void *y, const void *x, struct tw_error *err) {
+    const float *bias = matrix == TW_CPU_QKV && c->b->bias ? c->b->open.buffer[TW_CPU_OPEN_BIAS].data : NULL;
+    return tw_cpu_product_run(product, k->thread, y, x, c->b->layer.buffer[matrix].data, bias, k->scratch, err);
+}
+
+typedef tw_status stage_fn(struct chunk *c, const struct block *k, struct tw_error *err);
+
+/*
+ * All stages on block after block; or, for temporaries of the whole chunk, stage after stage on all blocks. Results are
+ * the same bits.
+ */
+static tw_status run_blocks(struct chunk *c, stage_fn *const *stages, size_t n_stages, struct tw_error *err) {
+    const size_t rounds = c->b->shape.whole_rows ? n_stages : 1;
+    for (size_t round = 0; round < rounds; round++) {
+#pragma omp parallel num_threads((int)c->b->options.n_threads)
+        {
+            omp_set_num_threads(1); /* of a product inside */
+#pragma omp for schedule(dynamic, 1)
+            for (size_t index = first_block(c); index < end_block(c); index++) {
+                const struct block k = block_of(c, index);
+                struct tw_error error = {0};
+                tw_status status = TW_OK;
+                for (size_t s = 0; s < n_stages && status == TW_OK; s++)
+                    if (rounds == 1 || s == round) status = stages[s](c, &k, &error);
+                if (status != TW_OK) {
+#pragma omp critical(tw_cpu_failed)
+                    {
+                        c->status = status;
+                        c->error = error;
+                    }
+                }
+            }
+        }
+    }
+    if (c->status != TW_OK && err) *err = c->error;
+    return c->status;
+}
+
+/* ---- append ---- */
+
+static tw_status stage_norm_attention(struct chunk *c, const struct block *k, struct tw_error *err) {
+    (void)err;
+    const struct tw_backend *b = c->b;
+    b->kernels->norm(k->normed + k->first * b->shape.n_embd * b->shape.element_bytes, k->hidden,
+                     c->weights->attention_norm, k->n, b->shape.n_embd, (float)b->model->config.norm_epsilon);
+    return TW_OK;
+}
+
+static tw_status stage_qkv(struct chunk *c, const struct block *k, struct tw_error *err) {
+    return run_product(c, k, c->b->product[TW_CPU_QKV], TW_CPU_QKV, k->wide, k->normed, err);
+}
+
+#define MOST_KV_HEADS 256
+
+static tw_status stage_rotate(struct chunk *c, const struct block *k, struct tw_error *err) {
+    (void)err;
+    const struct tw_backend *b = c->b;
+    const size_t d = b->shape.head_dim, size = b->shape.element_bytes;
+    char *key[MOST_KV_HEADS], *value[MOST_KV_HEADS];
+    size_t row[MOST_KV_HEADS];
+    for (size_t g = 0; g < b->shape.n_kv_heads; g++) {
+        key[g] = tw_cpu_key_of(b, c->kv, g);
+        value[g] = tw_cpu_value_of(b, c->kv, g);
+        row[g] = c->kv->length[g] + (k->position - c->first_position);
+    }
+    tw_cpu_rotation(b, k->rotation, b->rope_of_layer[c->layer], k->position, k->n);
+    b->kernels->rotate(&(struct tw_cpu_rotate){
+        .qkv = k->wide + k->first * tw_cpu_qkv_width(&b->shape) * size,
+        .n = k->n,
+        .n_heads = b->shape.n_heads,
+        .n_kv_heads = b->shape.n_kv_heads,
+        .head_dim = d,
+        .query_norm = c->weights->query_norm,
+        .key_norm = c->weights->key_norm,
+        .epsilon = (float)b->model->config.norm_epsilon,
+        .pairs = b->model->config.rope_pairs,
+        .rotation = k->rotation,
+        .query = chunk_queries(b, k->chunk_row + k->first),
+        .key = key,
+        .value = value,
+        .row = row,
+        .scratch = k->rotation + TW_CPU_ROW_BLOCK * 2 * d,
+    });
+    return TW_OK;
+}
+
+/* Copies the queries that the observation wants: [Hq][W][d]. */
+static void observe_queries(const struct chunk *c, struct tw_observation *observation) {
+    const struct tw_backend *b = c->b;
+    const size_t d = b->shape.head_dim, size = b->shape.element_bytes, window = b->shape.window;
+    const size_t grid = first_block(c) * TW_CPU_ROW_BLOCK;
+    for (size_t i = 0; i < c->n; i++) {
+        const size_t position = c->first_position + i;
+        if (position < observation->first_position) continue;
+        const size_t w = position - observation->first_position;
+        assert(w == observation->n_queries && w < window);
+        const char *query = chunk_queries(b, position - grid);
+        for (size_t h = 0; h < b->shape.n_heads; h++)
+            memcpy((char *)observation->query.data + (h * window + w) * d * size, query + h * d * size, d * size);
+        observation->n_queries++;
+    }
+}
+
+tw_status tw_cpu_append(struct tw_backend *b, size_t l, const struct tw_bridge *bridge, size_t first_row, size_t n,
+                        size_t first_position, struct tw_kv *kv, struct tw_observation *observation,
+                        struct tw_error *err) {
+    static stage_fn *const stages[] = {stage_norm_attention, stage_qkv, stage_rotate};
+    if (n == 0) return TW_OK;
+    assert(first_row + n <= bridge->n_rows && b->shape.n_kv_heads <= MOST_KV_HEADS);
+    for (size_t g = 0; g < kv->n_kv_heads; g++) assert(kv->length[g] + n <= kv->capacity[g]);
+    b->chunk_position = first_position;
+    struct chunk c = {.b = b,
+                      .weights = &b->model->layers[l],
+                      .layer = l,
+                      .bridge = bridge,
+                      .first_row = first_row,
+                      .n = n,
+                      .first_position = first_position,
+                      .kv = kv};
+    TW_TRY(run_blocks(&c, stages, sizeof stages / sizeof *stages, err));
+    if (observation) observe_queries(&c, observation);
+    tw_kv_extend(kv, first_position, n);
+    tw_cpu_seal(b, kv);
+    return TW_OK;
+}
+
+/* ---- attend ---- */
+
+struct attention {
+    const struct tw_backend *b;
+    const struct tw_kv *kv;
+    size_t n, first_position, sliding_window;
+    size_t grid;   /* position of the chunk buffer's row 0 */
+    float *scores; /* eager: [n_heads][n][n_keys] */
+    size_t n_keys;
+};
+
+static void visible_rows(const struct attention *a, size_t g, size_t i, size_t *first, size_t *end) {
+    tw_cpu_visible(first, end, a->kv, g, a->kv->length[g] - (a->n - 1 - i), a->first_position + i, a->sliding_window);
+}
+
+static void attend_tile(const struct attention *a, size_t g, size_t i, size_t n_positions) {
+    const struct tw_backend *b = a->b;
+    const size_t d = b->shape.head_dim, group = tw_cpu_group(b), stride = b->shape.n_heads * d;
+    size_t first[TW_CPU_TILE_ROWS], end[TW_CPU_TILE_ROWS];
+    for (size_t p = 0; p < n_positions; p++) visible_rows(a, g, i + p, &first[p], &end[p]);
+    b->kernels->tile(&(struct tw_cpu_tile){
+        .rows = chunk_queries(b, a->first_position + i - a->grid) + g * group * d * b->shape.element_bytes,
+        .stride = stride,
+        .n_positions = n_positions,
+        .n_group = group,
+        .head_dim = d,
+        .key = tw_cpu_key_of(b, a->kv, g),
+        .value = tw_cpu_value_of(b, a->kv, g),
+        .first = first,
+        .end = end,
+        .scale = b->scale,
+        .workspace = tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.attention,
+    });
+}
+
+#define EAGER_ROWS 6
+
+/* Up to six positions of one head: scores written out, softmax over each row, weighted values. */
+static void attend_eager(const struct attention *a, size_t h, size_t i, size_t n_positions) {
+    const struct tw_backend *b = a->b;
+    const size_t d = b->shape.head_dim, size = b->shape.element_bytes, g = h / tw_cpu_group(b);
+    const size_t width = tw_cpu_value_width(d), stride = b->shape.n_heads * d * size;
+    char *space = tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.attention;
+    float *output = (float *)(void *)space, *block_of_scores = output + EAGER_ROWS * width;
+    char *query = (char *)(block_of_scores + EAGER_ROWS * 64);
+    char *rows = chunk_queries(b, a->first_position + i - a->grid) + h * d * size;
+    const char *key = tw_cpu_key_of(b, a->kv, g), *value = tw_cpu_value_of(b, a->kv, g);
+    size_t first[EAGER_ROWS], end[EAGER_ROWS], length = 0;
+    for (size_t p = 0; p < n_positions; p++) {
+        memcpy(query + p * d * size, rows + p * stride, d * size);
+        visible_rows(a, g, i + p, &first[p], &end[p]);
+        length = tw_max_size(length, end[p]);
+    }
+    memset(output, 0, EAGER_ROWS * width * sizeof *output);
+    float *scores = a->scores + (h * a->n + i) * a->n_keys;
+    for (size_t at = 0; at < length; at += 64) {
+        b->kernels->products(block_of_scores, query, key, at, n_positions, d);
+        for (size_t p = 0; p < n_positions; p++)
+            memcpy(scores + p * a->n_keys + at, block_of_scores + p * 64, 64 * sizeof *scores);
+    }
+    for (size_t p = 0; p < n_positions; p++) {
+        float maximum = -INFINITY, sum = 0, *row = scores + p * a->n_keys;
+        for (size_t at = 0; at < length; at += 64)
+            b->common->fold(&maximum, &sum, row + at, at, first[p], end[p], b->scale);
+        for (size_t at = 0; at < length; at += 64) {
+            float weights[64] = {0};
+            b->common->weigh(weights, row + at, at, first[p], end[p], b->scale, maximum, sum);
+            memcpy(row + at, weights, sizeof weights);
+        }
+    }
+    for (size_t at = 0; at < length; at += 64) {
+        for (size_t p = 0; p < n_positions; p++)
+            memcpy(block_of_scores + p * 64, scores + p * a->n_keys + at, 64 * sizeof *scores);
+        b->kernels->combine(output, block_of_scores, value, at, tw_min_size(64, length - at), n_positions, d);
+    }
+    for (size_t p = 0; p < n_positions; p++) b->kernels->from_float(rows + p * stride, output + p * width, d, 1.0f);
+}
+
+tw_status tw_cpu_attend(struct tw_backend *b, size_t l, const struct tw_kv *kv, size_t n, size_t first_position,
+                        struct tw_error *err) {
+    if (n == 0) return TW_OK;
+    b->chunk_position = first_position;
+    struct tw_buffers eager;
+    TW_TRY(tw_buffers_allocate(&eager, b->accountant, &tw_cpu_image, b->model, &b->options,
+                               &(struct tw_moment_of){.moment = TW_MOMENT_ATTEND, .n = n, .n_keys = tw_kv_longest(kv)},
+                               err));
+    const struct attention a = {
+        .b = b,
+        .kv = kv,
+        .n = n,
+        .first_position = first_position,
+        .sliding_window = b->model->layers[l].sliding_window,
+        .grid = first_position / TW_CPU_ROW_BLOCK * TW_CPU_ROW_BLOCK,
+        .scores = eager.buffer[0].data,
+        .n_keys = tw_round_up(tw_kv_longest(kv), TW_CPU_KEY_BLOCK),
+    };
+    const size_t step = a.scores ? EAGER_ROWS : tw_max_size(TW_CPU_TILE_ROWS / tw_cpu_group(b), 1);
+    const size_t n_steps = tw_divide_up(n, step), n_units = a.scores ? b->shape.n_heads : b->shape.n_kv_heads;
+    /* The last positions see most: longest first, so that threads end together. */
+#pragma omp parallel for schedule(dynamic, 1) num_threads((int)b->options.n_threads)
+    for (size_t task = 0; task < n_steps * n_units; task++) {
+        const size_t i = (n_steps - 1 - task / n_units) * step, unit = task % n_units;
+        const size_t n_positions = tw_min_size(step, n - i);
+        if (a.scores)
+            attend_eager(&a, unit, i, n_positions);
+        else
+            attend_tile(&a, unit, i, n_positions);
+    }
+    tw_buffers_release(&eager, b->accountant);
+    return TW_OK;
+}
+
+/* ---- finish ---- */
+
+/* The rows that a product adds to: the bridge's own, or, where the block is not whole, a copy of them. */
+static char *adds_to(const struct chunk *c, const struct block *k) {
+    if (k->n == TW_CPU_ROW_BLOCK) return k->hidden;
+    const size_t row_bytes = c->b->shape.n_embd * c->b->shape.element_bytes;
+    memcpy(k->spare + k->first * row_bytes, k->hidden, k->n * row_bytes);
+    return k->spare;
+}
+static void copy_back(const struct chunk *c, const struct block *k, const char *rows) {
+    const size_t row_bytes = c->b->shape.n_embd * c->b->shape.element_bytes;
+    if (rows != k->hidden) memcpy(k->hidden, rows + k->first * row_bytes, k->n * row_bytes);
+}
+
+/* hidden += x W, or hidden += norm(x W) where the architecture has a norm behind. */
+static tw_status add_product(struct chunk *c, const struct block *k, enum tw_cpu_matrix matrix, const void *x,
+                             const float *post_norm, struct tw_error *err) {
+    const struct tw_backend *b = c->b;
+    if (post_norm) {
+        TW_TRY(run_product(c, k, b->plain_product[matrix], matrix, k->spare, x, err));
+        b->kernels->add_normed(k->hidden, k->spare + k->first * b->shape.n_embd * b->shape.element_bytes, post_norm,
+                               k->n, b->shape.n_embd, (float)b->model->config.norm_epsilon);
+        return TW_OK;
+    }
+    char *rows = adds_to(c, k);
+    TW_TRY(run_product(c, k, b->product[matrix], matrix, rows, x, err));
+    copy_back(c, k, rows);
+    return TW_OK;
+}
+
+static tw_status stage_output(struct chunk *c, const struct block *k, struct tw_error *err) {
+    return add_product(c, k, TW_CPU_OUTPUT, chunk_queries(c->b, k->chunk_row), c->weights->post_attention_norm, err);
+}
+
+static tw_status stage_norm_mlp(struct chunk *c, const struct block *k, struct tw_error *err) {
+    (void)err;
+    const struct tw_backend *b = c->b;
+    b->kernels->norm(k->normed + k->first * b->shape.n_embd * b->shape.element_bytes, k->hidden, c->weights->mlp_norm,
+                     k->n, b->shape.n_embd, (float)b->model->config.norm_epsilon);
+    return TW_OK;
+}
+
+static tw_status stage_gate_up(struct chunk *c, const struct block *k, struct tw_error *err) {
+    return run_product(c, k, c->b->product[TW_CPU_GATE_UP], TW_CPU_GATE_UP, k->wide, k->normed, err);
+}
+
+static tw_status stage_activate(struct chunk *c, const struct block *k, struct tw_error *err) {
+    (void)err;
+    const struct tw_backend *b = c->b;
+    const size_t size = b->shape.element_bytes, n_mlp = b->shape.n_mlp;
+    b->kernels->activate(k->activated + k->first * n_mlp * size, k->wide + k->first * 2 * n_mlp * size, k->n, n_mlp,
+                         b->model->config.activation);
+    return TW_OK;
+}
+
+static tw_status stage_down(struct chunk *c, const struct block *k, struct tw_error *err) {
+    return add_product(c, k, TW_CPU_DOWN, k->activated, c->weights->post_mlp_norm, err);
+}
+
+tw_status tw_cpu_finish(struct tw_backend *b, size_t l, struct tw_bridge *bridge, size_t first_row, size_t n,
+                        struct tw_error *err) {
+    static stage_fn *const stages[] = {stage_output, stage_norm_mlp, stage_gate_up, stage_activate, stage_down};
+    if (n == 0) return TW_OK;
+    assert(first_row + n <= bridge->n_rows);
+    struct chunk c = {.b = b,
+                      .weights = &b->model->layers[l],
+                      .layer = l,
+                      .bridge = bridge,
+                      .first_row = first_row,
+                      .n = n,
+                      .first_position = b->chunk_position};
+    return run_blocks(&c, stages, sizeof stages / sizeof *stages, err);
+}
