@@ -35,7 +35,7 @@ size_t tw_ref_panels_floats(const struct tw_matrix *matrix) {
 size_t tw_ref_panel_workspace_floats(const struct tw_model *model) {
     const struct tw_model_config *c = &model->config;
     const size_t columns = tw_max_size(tw_max_size(c->n_embd, c->n_mlp), c->n_heads * c->head_dim);
-    return columns * (TW_REF_LANES + 1);
+    return tw_round_up(columns, TW_REF_LANES) * (TW_REF_LANES + 1); /* each thread's begins at whole vectors */
 }
 
 static void put(struct tw_buffer_size *size, const char *what, enum tw_category category, size_t floats) {
