@@ -89,7 +89,7 @@ say = $(if $(filter 1,$(V)),,@echo "  $(1) $(2)")
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-all: tidewake $(B)/plugin/libh5tidewakezstd.so  ## the program and the HDF5 filter plugin
+all: tidewake $(B)/plugin/libh5tidewakezstd.so fuzz-targets  ## the program and the HDF5 filter plugin
 
 tidewake: $(B)/tidewake
 	@cp -f $< $@.new && mv -f $@.new $@
@@ -147,6 +147,7 @@ demo:  ## installs what is missing, builds, fetches the model, and runs a small 
 	@./tidewake study --demo
 
 include engine/backend/cuda/cuda.mk
+include tests/fuzz/fuzz.mk
 
 # ---- tests --------------------------------------------------------------------------------------------------------------------
 check:  ## installs what is missing, builds, and runs all tests, plain and under sanitizers
@@ -157,7 +158,7 @@ check:  ## installs what is missing, builds, and runs all tests, plain and under
 	@$(MAKE) --no-print-directory check-run
 
 # Runs the tests of this configuration alone: what one does while working.
-check-run: $(B)/tidewake $(B)/plugin/libh5tidewakezstd.so $(B)/check
+check-run: $(B)/tidewake $(B)/plugin/libh5tidewakezstd.so $(B)/check fuzz-replay
 	@TW_BUILD=$(B) TW_PROGRAM=$(B)/tidewake TW_SOURCE=. $(B)/check
 
 # Every header compiles alone.

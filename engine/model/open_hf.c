@@ -5,12 +5,11 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "base/json_read.h"
 #include "engine/model/config.h"
 #include "engine/model/model_files.h"
 
-/* Real ones have a few kilobytes; an index a few hundred. */
-enum { CONFIG_BYTES_MAX = 1 << 20, INDEX_BYTES_MAX = 1 << 26 };
+/* Real ones have a few kilobytes. */
+enum { CONFIG_BYTES_MAX = 1 << 20 };
 
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
@@ -28,13 +27,10 @@ static char *in_folder(struct tw_model *model, struct tw_view name) {
 
 static bool is_there(const char *path) { return access(path, F_OK) == 0; }
 
-static tw_status read_recipe(struct tw_recipe *recipe, const char *path, struct tw_error *err) {
-    struct tw_text text = {0};
-    tw_status status = tw_file_read(&text, path, CONFIG_BYTES_MAX, "model", err);
-    if (status == TW_OK && text.size == 0) status = TW_FAIL(err, TW_E_INPUT, "model '%s' is empty", path);
-    if (status == TW_OK) status = tw_recipe_from_json(recipe, tw_text_view(&text), path, err);
-    tw_text_release(&text);
-    return status;
+/* Appends the text of a small file, which must not be empty. */
+static tw_status read_text(struct tw_text *text, const char *path, struct tw_error *err) {
+    TW_TRY(tw_file_read(text, path, CONFIG_BYTES_MAX, "model", err));
+    return text->size ? TW_OK : TW_FAIL(err, TW_E_INPUT, "model '%s' is empty", path);
 }
 
 static tw_status add_generation(struct tw_recipe *recipe, struct tw_model *model, struct tw_error *err) {
@@ -42,8 +38,7 @@ static tw_status add_generation(struct tw_recipe *recipe, struct tw_model *model
     if (!path) return tw_model_out_of_memory(model->path, err);
     if (!is_there(path)) return TW_OK;
     struct tw_text text = {0};
-    tw_status status = tw_file_read(&text, path, CONFIG_BYTES_MAX, "model", err);
-    if (status == TW_OK && text.size == 0) status = TW_FAIL(err, TW_E_INPUT, "model '%s' is empty", path);
+    tw_status status = read_text(&text, path, err);
     if (status == TW_OK) status = tw_recipe_add_generation(recipe, tw_text_view(&text), path, err);
     tw_text_release(&text);
     return status;
@@ -63,24 +58,18 @@ static tw_status open_shard(struct tw_safetensors **shard, struct tw_model *mode
     return TW_OK;
 }
 
-static int compare_names(const void *a, const void *b) {
-    const struct tw_view x = ((const struct tw_safetensors_tensor *)a)->name;
-    const struct tw_view y = ((const struct tw_safetensors_tensor *)b)->name;
-    const int order = memcmp(x.data, y.data, tw_min_size(x.size, y.size));
-    return order ? order : (x.size > y.size) - (x.size < y.size);
-}
-
 #define NAME(view) (int)tw_min_size((view).size, 80), (view).data
 
-/* One line of the index: tensor `name` is in the shard called `file`. Opens the shard if it is the first to name it. */
-static tw_status follow_index(struct tw_model *model, const char *index, struct tw_view name, struct tw_view file,
-                              struct tw_error *err) {
+struct index {
+    struct tw_model *model;
+    const char *path;
+};
+
+/* Opens the shard if this is the first tensor in it, and checks that it has the tensor. */
+static tw_status follow_index(void *context, struct tw_view name, struct tw_view file, struct tw_error *err) {
+    const struct index *index = context;
+    struct tw_model *model = index->model;
     struct tw_model_files *files = model->files;
-    if (file.size == 0 || file.size > 255 || memchr(file.data, '/', file.size) || memchr(file.data, '\\', file.size) ||
-        tw_view_equal(file, TW_VIEW("..")) || tw_view_equal(file, TW_VIEW(".")))
-        return TW_FAIL(err, TW_E_INPUT,
-                       "model '%s' says that tensor '%.*s' is in '%.*s', which is no file of this folder", index,
-                       NAME(name), NAME(file));
     struct tw_safetensors *shard = NULL;
     const size_t prefix = strlen(model->path) + 1;
     for (size_t i = 0; i < files->n_safetensors && !shard; i++)
@@ -90,12 +79,11 @@ static tw_status follow_index(struct tw_model *model, const char *index, struct 
         if (!path) return tw_model_out_of_memory(model->path, err);
         if (!is_there(path))
             return TW_FAIL(err, TW_E_INPUT, "model '%s' says that tensor '%.*s' is in '%.*s', which is not there",
-                           index, NAME(name), NAME(file));
+                           index->path, NAME(name), NAME(file));
         TW_TRY(open_shard(&shard, model, path, err));
     }
-    const struct tw_safetensors_tensor key = {.name = name};
-    if (!shard->n_tensors || !bsearch(&key, shard->tensors, shard->n_tensors, sizeof key, compare_names))
-        return TW_FAIL(err, TW_E_INPUT, "model '%s' says that tensor '%.*s' is in '%.*s', which lacks it", index,
+    if (!tw_safetensors_find(shard, name))
+        return TW_FAIL(err, TW_E_INPUT, "model '%s' says that tensor '%.*s' is in '%.*s', which lacks it", index->path,
                        NAME(name), NAME(file));
     return TW_OK;
 }
@@ -103,30 +91,9 @@ static tw_status follow_index(struct tw_model *model, const char *index, struct 
 static tw_status open_index(struct tw_model *model, const char *path, struct tw_error *err) {
     struct tw_file mapped;
     TW_TRY(tw_file_map(&mapped, path, "model", err));
-    tw_status status = TW_OK;
-    if (mapped.size == 0) return TW_FAIL(err, TW_E_INPUT, "model '%s' is empty", path);
-    if (mapped.size > INDEX_BYTES_MAX)
-        status = TW_FAIL(err, TW_E_INPUT, "model '%s' has %zu bytes, more than an index needs", path, mapped.size);
-    struct tw_json_reader reader = tw_json_reader((struct tw_view){(const char *)mapped.data, mapped.size});
-    struct tw_view member, name, file;
-    bool has_map = false;
-    if (status == TW_OK) tw_json_enter(&reader, '{');
-    while (status == TW_OK && tw_json_next_member(&reader, &member)) {
-        if (!tw_view_equal(member, TW_VIEW("weight_map"))) {
-            tw_json_skip(&reader);
-            continue;
-        }
-        if (has_map) tw_json_refuse(&reader, "weight_map is there twice");
-        has_map = true;
-        tw_json_enter(&reader, '{');
-        while (status == TW_OK && tw_json_next_member(&reader, &name))
-            if (tw_json_read_string(&reader, &file)) status = follow_index(model, path, name, file, err);
-    }
-    if (status == TW_OK) tw_json_finish(&reader);
-    if (status == TW_OK && reader.fault)
-        status =
-            TW_FAIL(err, TW_E_INPUT, "model '%s' is no index: %s at byte %zu", path, reader.fault, reader.fault_at);
-    if (status == TW_OK && !has_map) status = TW_FAIL(err, TW_E_INPUT, "model '%s' has no weight_map", path);
+    struct index index = {model, path};
+    const struct tw_view json = {(const char *)mapped.data, mapped.size};
+    const tw_status status = tw_safetensors_read_index(json, path, follow_index, &index, err);
     tw_file_unmap(&mapped);
     return status;
 }
@@ -184,8 +151,12 @@ tw_status tw_model_open_folder(struct tw_model *model, struct tw_error *err) {
                        model->path);
     struct tw_recipe recipe;
     struct tw_catalogue catalogue = {0};
-    TW_TRY(read_recipe(&recipe, config, err));
-    tw_status status = add_generation(&recipe, model, err);
+    struct tw_text text = {0};
+    tw_status status = read_text(&text, config, err);
+    if (status == TW_OK) status = tw_recipe_from_json(&recipe, tw_text_view(&text), config, err);
+    tw_text_release(&text);
+    if (status != TW_OK) return status;
+    status = add_generation(&recipe, model, err);
     if (status == TW_OK) status = open_weights(model, err);
     if (status == TW_OK) status = list_tensors(&catalogue, model->files, model->path, err);
     if (status == TW_OK)
@@ -197,13 +168,21 @@ tw_status tw_model_open_folder(struct tw_model *model, struct tw_error *err) {
     return status;
 }
 
-tw_status tw_model_open_config(struct tw_model *model, struct tw_error *err) {
-    TW_TRY(name_model(model, err));
+tw_status tw_model_finish_config(struct tw_model *model, struct tw_view json, struct tw_error *err) {
     struct tw_recipe recipe;
-    TW_TRY(read_recipe(&recipe, model->path, err));
+    TW_TRY(name_model(model, err));
+    TW_TRY(tw_recipe_from_json(&recipe, json, model->path, err));
     const tw_status status = tw_weights_bind(model, &model->files->owned, &recipe, NULL, TW_NAMING_HF,
                                              recipe.tied ? TW_TIED_YES : TW_TIED_NO, err);
     take_end_tokens(model, &recipe);
     tw_recipe_release(&recipe);
+    return status;
+}
+
+tw_status tw_model_open_config(struct tw_model *model, struct tw_error *err) {
+    struct tw_text text = {0};
+    tw_status status = read_text(&text, model->path, err);
+    if (status == TW_OK) status = tw_model_finish_config(model, tw_text_view(&text), err);
+    tw_text_release(&text);
     return status;
 }

@@ -7,8 +7,8 @@
 #include "base/checked.h"
 #include "base/json_read.h"
 
-/* The format's own limit. */
-enum { HEADER_BYTES_MAX = 100000000, DIMS_MAX = 16 };
+/* The format's own limit for the header; an index of the largest models has a few hundred kilobytes. */
+enum { HEADER_BYTES_MAX = 100000000, DIMS_MAX = 16, INDEX_BYTES_MAX = 1 << 26 };
 
 static const struct {
     const char *name;
@@ -255,4 +255,56 @@ void tw_safetensors_release(struct tw_safetensors *file) {
     free(file->path);
     tw_file_unmap(&file->file);
     *file = (struct tw_safetensors){0};
+}
+
+const struct tw_safetensors_tensor *tw_safetensors_find(const struct tw_safetensors *file, struct tw_view name) {
+    const struct tw_safetensors_tensor key = {.name = name};
+    return file->n_tensors ? bsearch(&key, file->tensors, file->n_tensors, sizeof key, compare_names) : NULL;
+}
+
+/* ---- the index of a sharded model ---------------------------------------------------------------------------------
+ */
+
+static bool is_plain_name(struct tw_view file) {
+    return file.size > 0 && file.size < 256 && !memchr(file.data, '/', file.size) &&
+           !memchr(file.data, '\\', file.size) && file.data[0] != '.';
+}
+
+static tw_status read_map(struct tw_json_reader *reader, const char *path, tw_safetensors_take_fn *take, void *context,
+                          struct tw_error *err) {
+    struct tw_view name, file;
+    tw_json_enter(reader, '{');
+    while (tw_json_next_member(reader, &name)) {
+        if (!tw_json_read_string(reader, &file)) break;
+        if (!is_plain_name(file))
+            return TW_FAIL(err, TW_E_INPUT,
+                           "model '%s' says that tensor '%.*s' is in '%.*s', which is no file of this folder", path,
+                           NAME(name), NAME(file));
+        TW_TRY(take(context, name, file, err));
+    }
+    return TW_OK;
+}
+
+tw_status tw_safetensors_read_index(struct tw_view json, const char *path, tw_safetensors_take_fn *take, void *context,
+                                    struct tw_error *err) {
+    if (json.size == 0) return TW_FAIL(err, TW_E_INPUT, "model '%s' is empty", path);
+    if (json.size > INDEX_BYTES_MAX)
+        return TW_FAIL(err, TW_E_INPUT, "model '%s' has %zu bytes, more than an index needs", path, json.size);
+    struct tw_json_reader reader = tw_json_reader(json);
+    struct tw_view member;
+    bool has_map = false;
+    tw_json_enter(&reader, '{');
+    while (tw_json_next_member(&reader, &member)) {
+        if (!tw_view_equal(member, TW_VIEW("weight_map"))) {
+            tw_json_skip(&reader);
+            continue;
+        }
+        if (has_map) tw_json_refuse(&reader, "weight_map is there twice");
+        has_map = true;
+        TW_TRY(read_map(&reader, path, take, context, err));
+    }
+    tw_json_finish(&reader);
+    if (reader.fault)
+        return TW_FAIL(err, TW_E_INPUT, "model '%s' is no index: %s at byte %zu", path, reader.fault, reader.fault_at);
+    return has_map ? TW_OK : TW_FAIL(err, TW_E_INPUT, "model '%s' has no weight_map", path);
 }

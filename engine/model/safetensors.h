@@ -42,4 +42,16 @@ tw_status tw_safetensors_parse(struct tw_safetensors *file, const char *path, co
                                struct tw_error *err);
 void tw_safetensors_release(struct tw_safetensors *file); /* copes with {0} */
 
+/* NULL when there is none of that name. */
+const struct tw_safetensors_tensor *tw_safetensors_find(const struct tw_safetensors *file, struct tw_view name);
+
+/*
+ * Reads the index of a sharded model (model.safetensors.index.json): calls `take` for every tensor with the file that
+ * it is said to be in, a plain name of the same folder. Stops at the first failure.
+ */
+typedef tw_status tw_safetensors_take_fn(void *context, struct tw_view tensor, struct tw_view file,
+                                         struct tw_error *err);
+tw_status tw_safetensors_read_index(struct tw_view json, const char *path, tw_safetensors_take_fn *take, void *context,
+                                    struct tw_error *err);
+
 #endif
