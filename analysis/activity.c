@@ -32,8 +32,8 @@ static size_t count_both(const uint8_t *a, const uint8_t *b, size_t n) {
     return both;
 }
 
-tw_status tw_activity_measure(struct tw_activity *activity, double *jaccard, const uint8_t *active, size_t n_steps,
-                              size_t n_heads, struct tw_error *err) {
+tw_status tw_activity_measure(struct tw_activity *activity, double *jaccard, uint32_t *size, const uint8_t *active,
+                              size_t n_steps, size_t n_heads, struct tw_error *err) {
     uint64_t *const counts = calloc(n_heads + 1, sizeof *counts);
     struct counted *const ranked = calloc(n_heads + 1, sizeof *ranked);
     uint8_t *const top = calloc(n_heads + 1, 1);
@@ -63,11 +63,12 @@ tw_status tw_activity_measure(struct tw_activity *activity, double *jaccard, con
     size_t n_empty = 0;
     for (size_t t = 0; t < n_steps; t++) {
         const uint8_t *const here = active + t * n_heads;
-        const size_t size = (size_t)sizes[t];
-        n_empty += size == 0;
-        if (size) with_top += tw_jaccard(count_both(here, top, n_heads), size, n_top);
+        const size_t n_here = (size_t)sizes[t];
+        if (size) size[t] = (uint32_t)n_here;
+        n_empty += n_here == 0;
+        if (n_here) with_top += tw_jaccard(count_both(here, top, n_heads), n_here, n_top);
         if (t == 0) continue;
-        const double alike = tw_jaccard(count_both(here - n_heads, here, n_heads), (size_t)sizes[t - 1], size);
+        const double alike = tw_jaccard(count_both(here - n_heads, here, n_heads), (size_t)sizes[t - 1], n_here);
         if (jaccard) jaccard[t - 1] = alike;
         adjacent += alike;
     }

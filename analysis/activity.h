@@ -32,10 +32,11 @@ struct tw_activity {
 /*
  *   active   [n_steps][n_heads]  0 or 1; n_heads over all layers
  *   jaccard  [n_steps - 1]       out: Jaccard(A_t, A_t+1); may be NULL
+ *   size     [n_steps]           out: |A_t|; may be NULL
  *
  * n_steps > 0. Fails with TW_E_MEMORY.
  */
-tw_status tw_activity_measure(struct tw_activity *activity, double *jaccard, const uint8_t *active, size_t n_steps,
-                              size_t n_heads, struct tw_error *err);
+tw_status tw_activity_measure(struct tw_activity *activity, double *jaccard, uint32_t *size, const uint8_t *active,
+                              size_t n_steps, size_t n_heads, struct tw_error *err);
 
 #endif

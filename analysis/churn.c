@@ -221,7 +221,8 @@ static tw_status allocate(struct work *work, const uint64_t *page_sizes, const s
         if (!tw_churn_has_rule(churn, r)) continue;
         work->active[r] = calloc(n_steps * all_heads, 1);
         churn->activity_jaccard[r] = calloc(n_steps, sizeof *churn->activity_jaccard[r]);
-        ok = work->active[r] && churn->activity_jaccard[r];
+        churn->activity_size[r] = calloc(n_steps, sizeof *churn->activity_size[r]);
+        ok = work->active[r] && churn->activity_jaccard[r] && churn->activity_size[r];
     }
     if (ok && churn->has_needle) {
         churn->needle_mean = calloc(all_heads, sizeof *churn->needle_mean);
@@ -254,8 +255,8 @@ tw_status tw_churn_measure(struct tw_churn *churn, struct tw_trace *trace, const
     for (size_t p = 0; status == TW_OK && p < n; p++) status = summarise_pages(&work, p, err);
     for (size_t r = 0; status == TW_OK && r < TW_N_ACTIVITY_RULES; r++)
         if (work.active[r])
-            status = tw_activity_measure(&churn->activity[r], churn->activity_jaccard[r], work.active[r],
-                                         churn->n_steps, churn->n_layers * churn->n_heads, err);
+            status = tw_activity_measure(&churn->activity[r], churn->activity_jaccard[r], churn->activity_size[r],
+                                         work.active[r], churn->n_steps, churn->n_layers * churn->n_heads, err);
 
     for (size_t i = 0; work.drift && i < n * churn->n_layers * churn->n_heads; i++) free(work.drift[i]);
     for (size_t p = 0; work.pool && p < n; p++) free(work.pool[p]);
@@ -276,7 +277,10 @@ void tw_churn_release(struct tw_churn *churn) {
         free(churn->pages[p].jaccard);
     }
     free(churn->pages);
-    for (size_t r = 0; r < TW_N_ACTIVITY_RULES; r++) free(churn->activity_jaccard[r]);
+    for (size_t r = 0; r < TW_N_ACTIVITY_RULES; r++) {
+        free(churn->activity_jaccard[r]);
+        free(churn->activity_size[r]);
+    }
     free(churn->needle_mean);
     tw_trace_name_release(&churn->name);
     *churn = (struct tw_churn){0};

@@ -58,6 +58,7 @@ struct tw_churn {
     /* Defined where has_copy_paste (the first) and has_needle (the others). */
     struct tw_activity activity[TW_N_ACTIVITY_RULES];
     double *activity_jaccard[TW_N_ACTIVITY_RULES]; /* [n_steps - 1]; NULL where not defined */
+    uint32_t *activity_size[TW_N_ACTIVITY_RULES];  /* [n_steps] heads active; NULL where not defined */
     double *needle_mean;                           /* [n_layers * n_heads] over steps; NULL without needle scores */
 };
 

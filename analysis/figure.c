@@ -24,12 +24,14 @@ static const struct terminal {
     const char *ending, *name;
     const char *options; /* a printf format of width and height in 1/96 inch */
     double scale;        /* of width and height */
+    double small;        /* size of the small font, for numbers beside points */
 } terminals[] = {
-    {".png", "pngcairo", "size %.0f,%.0f font 'Sans,18' linewidth 1.8 pointscale 1.8 background '#ffffff'", 2},
-    {".png", "png", "size %.0f,%.0f large background '#ffffff'", 2},
-    {".pdf", "pdfcairo", "size %.3fin,%.3fin font 'Sans,9' linewidth 1 pointscale 0.6 background '#ffffff'", 1.0 / 96},
-    {".pdf", "pdf", "size %.3fin,%.3fin", 1.0 / 96},
-    {".svg", "svg", "size %.0f,%.0f font 'sans-serif,12' background '#ffffff'", 1},
+    {".png", "pngcairo", "size %.0f,%.0f font 'Sans,18' linewidth 1.8 pointscale 1.8 background '#ffffff'", 2, 15},
+    {".png", "png", "size %.0f,%.0f large background '#ffffff'", 2, 15},
+    {".pdf", "pdfcairo", "size %.3fin,%.3fin font 'Sans,9' linewidth 1 pointscale 0.6 background '#ffffff'", 1.0 / 96,
+     7.5},
+    {".pdf", "pdf", "size %.3fin,%.3fin", 1.0 / 96, 7.5},
+    {".svg", "svg", "size %.0f,%.0f font 'sans-serif,12' background '#ffffff'", 1, 10},
 };
 enum { N_TERMINALS = sizeof terminals / sizeof *terminals };
 
@@ -134,7 +136,8 @@ static void append_header(struct tw_text *out, const struct tw_figure *figure, c
 #pragma GCC diagnostic pop
     tw_text_append(out, TW_VIEW("\nset output "));
     tw_figure_quote(out, output);
-    tw_text_append(out, TW_VIEW("\nset datafile missing 'NaN'\n"
+    tw_text_printf(out, "\nsmall = ',%.3g'\n", terminal->small);
+    tw_text_append(out, TW_VIEW("set datafile missing 'NaN'\n"
                                 "set border 3 linewidth 1 linecolor rgb '#404040'\n"
                                 "set tics nomirror textcolor rgb '#202020'\n"
                                 "set grid back linetype 1 linecolor rgb '#e4e4e4' linewidth 0.7\n"

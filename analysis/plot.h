@@ -42,7 +42,18 @@ struct tw_plot_kind {
                       const struct tw_plot_options *options, struct tw_error *err);
 };
 
-#define TW_PLOT_KINDS(X) X(miss_rate)
+/* clang-format off */
+#define TW_PLOT_KINDS(X) \
+    X(miss_rate) \
+    X(matched) \
+    X(churn) \
+    X(heads) \
+    X(attention) \
+    X(wakeups) \
+    X(precision_recall) \
+    X(timeline) \
+    X(pareto)
+/* clang-format on */
 
 #define TW_DECLARE_PLOT(symbol) extern const struct tw_plot_kind tw_plot_##symbol;
 TW_PLOT_KINDS(TW_DECLARE_PLOT)

@@ -13,8 +13,6 @@
 #include "analysis/plot.h"
 #include "analysis/plot_table.h"
 
-enum { MAX_PANELS = 9 };
-
 /* All rows of one panel, curve and budget. */
 struct point {
     size_t panel, curve;
@@ -248,11 +246,11 @@ static tw_status make(struct tw_figure *figure, const struct tw_plot_input *inpu
         status = TW_FAIL(err, TW_E_INPUT, "table '%s' has no rows of what was asked for", input->names[0]);
         goto done;
     }
-    if (chart.panels.n > MAX_PANELS) {
+    if (chart.panels.n > TW_PLOT_MAX_PANELS) {
         status = TW_FAIL(err, TW_E_INPUT,
                          "table '%s' would make %zu panels, more than %d; choose with --model, --task, --unit or "
                          "--page-size",
-                         input->names[0], chart.panels.n, MAX_PANELS);
+                         input->names[0], chart.panels.n, TW_PLOT_MAX_PANELS);
         goto done;
     }
     size_t other = 0, n_curves = 0;

@@ -94,24 +94,64 @@ void tw_plot_panels_begin(struct tw_figure *figure, struct tw_plot_panels *panel
     }
 }
 
+/* Where panel i lies, in 1/96 inch from the left and the top. */
+struct box {
+    double left, right, top, bottom;
+};
+
+static struct box box_of(const struct tw_plot_panels *panels, size_t i) {
+    const double column = (double)(i % panels->columns), row = (double)(i / panels->columns);
+    return (struct box){.left = column * panels->panel_width + 68,
+                        .right = (column + 1) * panels->panel_width - (panels->colour_box ? 96 : 20),
+                        .top = panels->top + row * panels->panel_height + 32,
+                        .bottom = panels->top + (row + 1) * panels->panel_height - (panels->key_below ? 84 : 56)};
+}
+
+void tw_plot_panel_part(struct tw_figure *figure, const struct tw_plot_panels *panels, size_t i, double low,
+                        double high) {
+    const struct box box = box_of(panels, i);
+    const double height = box.bottom - box.top;
+    tw_text_printf(&figure->script, "set tmargin at screen %.4f\nset bmargin at screen %.4f\n",
+                   1 - (box.bottom - high * height) / figure->height, 1 - (box.bottom - low * height) / figure->height);
+}
+
 void tw_plot_panel(struct tw_figure *figure, const struct tw_plot_panels *panels, size_t i, const char *title) {
     const double w = figure->width, h = figure->height;
-    const double left = (double)(i % panels->columns) * panels->panel_width + 68;
-    const double right = (double)(i % panels->columns + 1) * panels->panel_width - 20;
-    const double top = panels->top + (double)(i / panels->columns) * panels->panel_height + 32;
-    const double bottom = panels->top + (double)(i / panels->columns + 1) * panels->panel_height - 56;
-    tw_text_printf(&figure->script,
-                   "set lmargin at screen %.4f\nset rmargin at screen %.4f\nset tmargin at screen %.4f\n"
-                   "set bmargin at screen %.4f\n",
-                   left / w, right / w, 1 - top / h, 1 - bottom / h);
-    if (i == 0)
-        tw_text_printf(&figure->script, "set key at screen %.4f, screen %.4f left top Left reverse vertical\n",
-                       (double)(panels->columns * panels->panel_width) / w, 1 - top / h);
+    const struct box box = box_of(panels, i);
+    struct tw_text *const script = &figure->script;
+    tw_text_printf(script, "set lmargin at screen %.4f\nset rmargin at screen %.4f\n", box.left / w, box.right / w);
+    tw_plot_panel_part(figure, panels, i, 0, 1);
+    if (panels->colour_box)
+        tw_text_printf(script, "set colorbox user origin screen %.4f, screen %.4f size screen %.4f, screen %.4f\n",
+                       (box.right + 12) / w, 1 - box.bottom / h, 12 / w, (box.bottom - box.top) / h);
+    if (i == 0 && panels->key_below)
+        tw_text_printf(script, "set key at screen %.4f, screen %.4f left bottom Left reverse horizontal\n",
+                       box.left / w, 10 / h);
+    else if (i == 0 && panels->legend_width)
+        tw_text_printf(script, "set key at screen %.4f, screen %.4f left top Left reverse vertical\n",
+                       (double)(panels->columns * panels->panel_width) / w, 1 - box.top / h);
     else
-        tw_text_append(&figure->script, TW_VIEW("unset key\nunset label 1000\n"));
-    tw_text_append(&figure->script, TW_VIEW("set title "));
-    tw_figure_quote(&figure->script, title);
-    tw_text_append(&figure->script, TW_VIEW(" noenhanced offset 0,-0.4\n"));
+        tw_text_append(script, TW_VIEW("unset key\n"));
+    if (i > 0) tw_text_append(script, TW_VIEW("unset label 1000\n"));
+    tw_text_append(script, TW_VIEW("set title "));
+    tw_figure_quote(script, title);
+    tw_text_append(script, TW_VIEW(" noenhanced offset 0,-0.4\n"));
 }
 
 void tw_plot_panels_end(struct tw_figure *figure) { tw_text_append(&figure->script, TW_VIEW("unset multiplot\n")); }
+
+void tw_plot_trace_title(char *title, size_t size, const struct tw_trace *trace) {
+    const struct tw_trace_info *const info = tw_trace_info(trace);
+    const char *const model = info->model ? info->model : "", *const task = info->task ? info->task : "";
+    const char *const slash = strrchr(tw_trace_path(trace), '/');
+    if (*model || *task)
+        snprintf(title, size, "%s%s%s", model, *model && *task ? ", " : "", task);
+    else
+        snprintf(title, size, "%s", slash ? slash + 1 : tw_trace_path(trace));
+}
+
+void tw_plot_ramp(struct tw_text *script) {
+    tw_text_append(script,
+                   TW_VIEW("set palette defined (0 '#ffffff', 1 '#d3e3f3', 2 '#9ec5e3', 3 '#5a9fd0', 4 '#2470b4', "
+                           "5 '#0b4a8c', 6 '#08284f')\n"));
+}

@@ -1,4 +1,5 @@
-/* What the figures that are made from tables share: finding columns, choosing rows, names of panels, placing panels. */
+/* What the kinds of figure share: columns and rows of tables, names of panels, placing panels, the ramp of heat maps.
+ */
 #ifndef TW_ANALYSIS_PLOT_TABLE_H
 #define TW_ANALYSIS_PLOT_TABLE_H
 
@@ -37,10 +38,26 @@ size_t tw_plot_policy_look(const char *policy, size_t *other);
 struct tw_plot_panels {
     size_t n, columns, rows;
     unsigned panel_width, panel_height, legend_width, top;
+    bool colour_box; /* panels have one on their right */
+    bool key_below;  /* the legend lies below the first panel, in one line */
 };
 void tw_plot_panels_begin(struct tw_figure *figure, struct tw_plot_panels *panels, const char *title);
 /* Margins and the key's place for panel i; its own title. */
 void tw_plot_panel(struct tw_figure *figure, const struct tw_plot_panels *panels, size_t i, const char *title);
+/* After tw_plot_panel: only the part of its height between `low` and `high` (0: bottom, 1: top). */
+void tw_plot_panel_part(struct tw_figure *figure, const struct tw_plot_panels *panels, size_t i, double low,
+                        double high);
 void tw_plot_panels_end(struct tw_figure *figure);
+
+/* "model, task", or what there is of both; the trace's name where there is neither. */
+void tw_plot_trace_title(char *title, size_t size, const struct tw_trace *trace);
+
+/* Heat maps: white is least and dark blue is most, which also reads in grey. */
+void tw_plot_ramp(struct tw_text *script);
+
+enum { TW_PLOT_MAX_PANELS = 9, TW_PLOT_PAGE_SIZE = 16 };
+static inline uint64_t tw_plot_page_size(const struct tw_plot_options *options) {
+    return options->page_size ? options->page_size : TW_PLOT_PAGE_SIZE;
+}
 
 #endif

@@ -142,10 +142,21 @@ const struct tw_command tw_command_plot = {
     .summary = "figures: miss rates, matched memory, churn, heads, wake-ups, memory over time",
     .usage = "KIND INPUT... -o FIG.svg [options]",
     .description =
-        "miss-rate         miss rate against resident memory, a curve a policy; from replay's table\n"
+        "From tables (CSV or JSON):\n"
+        "  miss-rate         miss rate against resident memory, a curve a policy; replay's table\n"
+        "  matched           miss rates at matched memory against the reference's; match's table\n"
+        "  timeline          memory over a prefill by category; a log of schedule, seconds, category, bytes\n"
+        "  pareto            time to first token against peak memory over chunks; prefill's table\n"
+        "From traces:\n"
+        "  churn             Jaccard of adjacent steps over time\n"
+        "  heads             heat maps, layer by head: instability, drift events, needle score\n"
+        "  attention         attention of one head (--layer, --head), step by page\n"
+        "  wakeups           raster of wake-ups, head by step\n"
+        "  precision-recall  how well signals foretell wake-ups, by lead\n"
         "Names appear as they are typed. Needs gnuplot; without it the script and its data are still written.",
-    .example =
-        "tidewake plot miss-rate tests/golden/replay/study/replay.csv --unit query --page-size 16 -o miss-rate.svg",
+    .example = "tidewake plot heads tests/golden/replay/k16.h5 -o heads.svg\n"
+               "tidewake plot attention tests/golden/replay/long.h5 --layer 1 --head 1 -o attention.png\n"
+               "tidewake plot churn tests/golden/replay/study -o churn.pdf --keep-script",
     .groups = groups,
     .options_size = sizeof(struct plot_options),
     .min_operands = 1,

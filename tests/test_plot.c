@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "analysis/plot.h"
+#include "base/parse.h"
 #include "tests/support.h"
 
 static const char header[] = "model,task,policy,unit,page_size,budget,mean_resident,miss_rate,units\n";
@@ -252,6 +253,125 @@ START_TEST(refusals) {
 }
 END_TEST
 
+/* Every kind: draws without a word from gnuplot, holds what it should, in every format. */
+static const char log_csv[] = "schedule,seconds,category,bytes\none_shot,0,weights,1048576\none_shot,1,cache,2097152\n"
+                              "tide,0,weights,1048576\ntide,2,cache,524288\none_shot,2,cache,0\n";
+static const char prefill_csv[] =
+    "model,schedule,context,chunk,prefill_seconds,peak_bytes\nm_1,tide,2048,512,1.5,200000000\n"
+    "m_1,tide,2048,1024,1.25,250000000\nm_1,oneshot,2048,,1,400000000\nm_1,block,2048,512,,\n";
+static const char matched_csv[] =
+    "model,task,policy,unit,page_size,budget,mean_resident,miss_rate,reference_miss_rate,win\n"
+    "m_1,t,frozen,query,16,8,100,0.5,0.25,1\nm_1,t,frozen,query,16,16,200,0.25,,\n"
+    "m_1,t,snapkv,query,16,8,100,0.25,0.5,0\n";
+static const struct {
+    const char *kind, *table, *traces, *options;
+    const char *in_svg[4]; /* texts that must stand in the figure */
+    const char *says;      /* in the warnings; NULL: none */
+} kinds[] = {
+    {"timeline",
+     log_csv,
+     NULL,
+     "",
+     {">one_shot: peak 3 MiB<", ">tide: peak 1.5 MiB<", ">weights<", ">memory (MiB)<"},
+     NULL},
+    {"pareto",
+     prefill_csv,
+     NULL,
+     "",
+     {">m_1, context 2048<", ">oneshot<", ">time to first token (s)<"},
+     "'block' has no time"},
+    {"matched", matched_csv, NULL, "", {">m_1, t<", ">frozen (1 of 1)<", ">snapkv (0 of 1)<"}, "1 rows lie outside"},
+    {"churn",
+     NULL,
+     "replay/study replay/plain.h5",
+     "",
+     {">synthetic-1b, multiturn (mean over runs)<", ">synthetic-1b, niah<", ">decode step<"},
+     NULL},
+    {"churn", NULL, "replay/noscore.h5", "", {">Jaccard of adjacent steps<"}, "has no steps to compare"},
+    {"churn", NULL, "replay/short.h5", "--page-size 1", {">decode step<"}, "has no steps to compare"},
+    {"heads",
+     NULL,
+     "replay/study",
+     "",
+     {">instability<", ">drift events<", ">needle score<", "(mean of 3 traces)<"},
+     NULL},
+    {"heads", NULL, "replay/noscore.h5", "", {">drift events<"}, "no trace has needle scores"},
+    {"attention",
+     NULL,
+     "replay/wide.h5",
+     "--layer 1 --head 7",
+     {">synthetic-1b, niah: layer 1, query head 7<", ">needle<"},
+     NULL},
+    {"attention", NULL, "replay/noscore.h5", "--page-size 8", {"(8 tokens a page)<"}, NULL},
+    {"wakeups", NULL, "replay/study", "", {">heads waking<", "run1: 16 wake-ups"}, NULL},
+    {"wakeups", NULL, "replay/short.h5", "", {">heads waking<", ": 0 wake-ups of 0 of 8 heads<"}, "no head of trace"},
+    {"precision-recall",
+     NULL,
+     "replay/study",
+     "",
+     {">causal z-score above 2<", ">token markers (2nd halves)<", "35 wake-ups in 3 runs<"},
+     NULL},
+    {"precision-recall", NULL, "replay/plain.h5", "", {">token markers: none found<"}, NULL},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+START_TEST(every_kind_draws) {
+    const char *const folder = tw_test_folder();
+    char inputs[1024] = "";
+    if (kinds[_i].table) {
+        snprintf(inputs, sizeof inputs, "%s/input.csv", folder);
+        tw_test_write_file(inputs, kinds[_i].table, strlen(kinds[_i].table));
+    } else {
+        struct tw_view piece, rest = tw_view_of(kinds[_i].traces);
+        for (size_t n = 0; tw_parse_next(&piece, &rest, ' '); n = strlen(inputs)) {
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", (int)piece.size, piece.data);
+            snprintf(inputs + n, sizeof inputs - n, "%s ", tw_test_golden(name));
+        }
+    }
+    static const char *const endings[] = {"svg", "png", "pdf"};
+    for (size_t e = 0; e < 3; e++) {
+        struct tw_test_run run =
+            tw_test_run("plot %s %s %s -o %s/fig.%s", kinds[_i].kind, inputs, kinds[_i].options, folder, endings[e]);
+        const char *const said = tw_text_string(&run.err);
+        ck_assert_msg(run.exit_status == 0, "%s", said);
+        ck_assert_msg(!strstr(said, "gnuplot"), "%s", said);
+        ck_assert_msg(kinds[_i].says ? strstr(said, kinds[_i].says) != NULL : !*said, "%s", said);
+        tw_test_run_release(&run);
+    }
+    char *const svg = tw_test_read_file(tw_test_path(folder, "fig.svg"), NULL);
+    for (size_t i = 0; i < 4 && kinds[_i].in_svg[i]; i++)
+        ck_assert_msg(strstr(svg, kinds[_i].in_svg[i]) != NULL, "no '%s' in the figure", kinds[_i].in_svg[i]);
+    free(svg);
+}
+END_TEST
+
+START_TEST(kinds_refuse_what_they_cannot_draw) {
+    static const struct {
+        const char *arguments, *says;
+    } cases[] = {
+        {"attention replay/plain.h5 --layer 2", "there is no layer 2"},
+        {"attention replay/plain.h5 --head 4", "head 4"},
+        {"attention replay/study", "takes one trace"},
+        {"wakeups replay/noscore.h5", "has no /score/needle"},
+        {"precision-recall replay/noscore.h5", "has no /score/needle"},
+        {"precision-recall replay/short.h5", "no head wakes up"},
+        {"precision-recall replay/study replay/plain.h5", "pools runs of one model and task"},
+        {"heads replay/plain.h5 replay/mqa.h5", "a heat map needs equal ones"},
+        {"churn replay/short.churn.json", "short.churn.json"},
+        {"timeline replay/plain.churn.json", "no list 'rows'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tw_test_run run =
+            tw_test_shell("o=$(mktemp -u).svg; cd %s && $TW_PROGRAM plot %s -o $o; s=$?; test ! -e $o || s=9; exit $s",
+                          tw_test_golden(""), cases[i].arguments);
+        ck_assert_msg(run.exit_status == 2, "case %zu: %d: %s", i, run.exit_status, tw_text_string(&run.err));
+        ck_assert_msg(strstr(tw_text_string(&run.err), cases[i].says), "case %zu: %s", i, tw_text_string(&run.err));
+        tw_test_run_release(&run);
+    }
+}
+END_TEST
+
 START_TEST(json_tables_are_read_as_csv_is) {
     const char *const folder = tw_test_folder(), *const path = tw_test_path(folder, "t.json");
     static const char text[] = " {\"seed\": 0, \"rows\": [{\"a\": \"x\", \"b\": 1.5}, {\"b\": null, \"a\": \"y\"}]}\n";
@@ -279,6 +399,7 @@ Suite *tw_suite_plot(void) {
     tcase_add_test(figures, runs_are_averaged_with_bars);
     tcase_add_test(figures, the_kept_script_draws_the_same_figure);
     tcase_add_test(figures, the_locale_changes_nothing);
+    tcase_add_loop_test(figures, every_kind_draws, 0, N_KINDS);
     suite_add_tcase(suite, figures);
     TCase *failures = tcase_create("failures");
     tcase_set_timeout(failures, 60);
@@ -286,6 +407,7 @@ Suite *tw_suite_plot(void) {
     tcase_add_test(failures, without_gnuplot_the_script_is_written);
     tcase_add_test(failures, a_failing_gnuplot_is_reported);
     tcase_add_test(failures, refusals);
+    tcase_add_test(failures, kinds_refuse_what_they_cannot_draw);
     tcase_add_test(failures, json_tables_are_read_as_csv_is);
     suite_add_tcase(suite, failures);
     return suite;
