@@ -362,9 +362,9 @@ START_TEST(kinds_refuse_what_they_cannot_draw) {
         {"timeline replay/plain.churn.json", "no list 'rows'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct tw_test_run run =
-            tw_test_shell("o=$(mktemp -u).svg; cd %s && $TW_PROGRAM plot %s -o $o; s=$?; test ! -e $o || s=9; exit $s",
-                          tw_test_golden(""), cases[i].arguments);
+        struct tw_test_run run = tw_test_shell(
+            "o=$(mktemp -u).svg; p=$(realpath $TW_PROGRAM); cd %s && $p plot %s -o $o; s=$?; test ! -e $o || s=9; exit $s",
+            tw_test_golden(""), cases[i].arguments);
         ck_assert_msg(run.exit_status == 2, "case %zu: %d: %s", i, run.exit_status, tw_text_string(&run.err));
         ck_assert_msg(strstr(tw_text_string(&run.err), cases[i].says), "case %zu: %s", i, tw_text_string(&run.err));
         tw_test_run_release(&run);
