@@ -134,10 +134,10 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
 /* At a flush and at the end: the file is as long as libhdf5 believes, or it would not open again. */
 static herr_t driver_truncate(H5FD_t *public, hid_t dxpl, hbool_t closing) {
     (void)dxpl;
-    (void)closing;
     struct driver_file *const file = (struct driver_file *)public;
     struct tw_h5_file *const shared = file->shared;
-    if (shared->fd < 0 || shared->dead || file->eoa == shared->size) return 0;
+    if (shared->fd < 0 || shared->dead || shared->read_only) return 0;
+    if (file->eoa == shared->size && !closing) return 0; /* closing gives back what tw_h5_reserve took */
     if (ftruncate(shared->fd, (off_t)file->eoa) != 0) {
         shared->failure = errno;
         shared->dead = true;
@@ -217,6 +217,7 @@ static hid_t file_access(struct tw_h5_file *file) {
 
 /* The name is for libhdf5's messages alone: the driver has the file already. */
 hid_t tw_h5_open(struct tw_h5_file *file) {
+    file->read_only = true;
     const hid_t access = file_access(file);
     if (access < 0) return -1;
     const hid_t id = H5Fopen("trace", H5F_ACC_RDONLY, access);

@@ -33,6 +33,7 @@ struct tw_h5_file {
     uint64_t write_limit;  /* RLIMIT_FSIZE */
     int failure;           /* errno of the first failed write or read; 0: none */
     bool dead;             /* a write failed: later writes are dropped */
+    bool read_only;        /* set by tw_h5_open */
 };
 
 /* Prepares the struct for an open descriptor (its size is looked up). */

@@ -57,7 +57,7 @@ static size_t extent_of(const struct tw_trace_info *info, char letter) {
     case 'P': return info->prompt_length;
     case 'G': return info->n_kv_heads;
     case 'd': return info->head_dim ? info->head_dim : SIZE_MAX;
-    case 'T': return info->n_steps ? info->prompt_length + info->n_steps - 1 : info->prompt_length;
+    case 'T': return info->n_steps ? info->prompt_length + info->n_steps - 1 : SIZE_MAX; /* no step, any keys */
     default: return SIZE_MAX;
     }
 }
@@ -77,12 +77,17 @@ static tw_status open_dataset(struct tw_trace *trace, enum tw_trace_dataset whic
     for (unsigned d = 0; extents[d]; d++) {
         if (grows(extents[d]) && !trace->info.complete) continue;
         const size_t expected = extent_of(&trace->info, extents[d]);
-        /* A run that was stopped in its first step may have the prompt's keys and no step. */
         if (expected != SIZE_MAX && dataset->extent[d] != expected)
             return REFUSE("trace '%s': '%s' has extent %zu in dimension %u, the attributes say %zu", trace->path,
                           table[which].path, dataset->extent[d], d, expected);
     }
-    return trace->info.complete || !grows(extents[0]) ? tw_dataset_check_chunks(dataset, err) : TW_OK;
+    if (trace->info.complete) return tw_dataset_check_chunks(dataset, err);
+    if (grows(extents[0])) return TW_OK;
+    /* A run that was stopped in prefill: what it had not come to is not there. */
+    const tw_status status = tw_dataset_check_chunks(dataset, err);
+    if (status == TW_OK || table[which].required) return status;
+    tw_dataset_close(dataset);
+    return TW_OK;
 }
 
 /* Steps below n whose rows of `dataset` can be unpacked, trying from the end until two rows of chunks in a row can. */

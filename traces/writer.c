@@ -1,0 +1,622 @@
+#include "traces/writer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/half.h"
+#include "base/text.h"
+#include "traces/attributes.h"
+#include "traces/filter.h"
+#include "traces/h5.h"
+#include "traces/pack.h"
+
+enum { BLOCK = 16 }; /* steps a chunk, and between two flushes */
+
+struct late_text {
+    char *name;
+    struct tw_text text;
+};
+
+struct tw_trace_writer {
+    char *path;
+    struct tw_h5_file file;
+    hid_t id;
+    hid_t datasets[TW_TRACE_N_DATASETS]; /* -1: not in this trace */
+    struct tw_trace_info info;
+    struct tw_trace_writer_options options;
+    bool existed, failed, finished;
+    size_t n_steps;  /* appended */
+    size_t n_filled; /* of the block, not yet in the file */
+    /* The block: each layer's chunk is in one piece. */
+    int32_t *position;   /* [n_layers][BLOCK][n_heads][top_k] */
+    uint8_t *weight;     /* [n_layers][BLOCK][n_heads][top_k] halves or floats */
+    float *needle;       /* [n_layers][BLOCK][n_heads] */
+    uint8_t *copy_paste; /* [n_layers][BLOCK][n_heads] */
+    int32_t context_length[BLOCK], token_id[BLOCK];
+    uint16_t *key;  /* [n_layers][BLOCK][n_kv_heads][head_dim] the last chunk of keys, part-filled */
+    size_t *n_keys; /* [n_layers] positions so far */
+    struct tw_pack *pack;
+    struct tw_pack_job *jobs; /* [n_jobs] */
+    size_t n_jobs;
+    struct late_text *late; /* [n_late] */
+    size_t n_late;
+};
+
+static size_t weight_bytes(const struct tw_trace_writer *writer) { return writer->options.weight_float ? 4 : 2; }
+
+/* ---- failures -----------------------------------------------------------------------------------------------------
+ */
+
+/* From here on nothing is written: what was flushed stays as it is. Under the lock. */
+static tw_status give_up(struct tw_trace_writer *writer, const char *what, struct tw_error *err) {
+    const int reason = writer->file.failure;
+    const char *const words = reason ? strerror(reason) : tw_h5_reason();
+    writer->failed = writer->file.dead = true;
+    H5Eclear2(H5E_DEFAULT);
+    const size_t kept = writer->n_steps - writer->n_filled;
+    return TW_FAIL(err, TW_E_IO, "cannot write %s of trace '%s': %s; %zu steps are in the file", what, writer->path,
+                   words, kept);
+}
+
+static tw_status refuse_more(const struct tw_trace_writer *writer, struct tw_error *err) {
+    return TW_FAIL(err, TW_E_IO, "trace '%s': nothing more can be written after a failure", writer->path);
+}
+
+/* ---- creating -----------------------------------------------------------------------------------------------------
+ */
+
+static hid_t half_type(void) {
+    const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    H5Tset_fields(type, 15, 10, 5, 0, 10);
+    H5Tset_size(type, 2);
+    H5Tset_ebias(type, 15);
+    return type;
+}
+
+/* dims[0] grows when `growing`; a chunk of 0 elements makes the dataset contiguous. */
+static bool create_dataset(struct tw_trace_writer *writer, enum tw_trace_dataset which, hid_t type, unsigned rank,
+                           const hsize_t *dims, const hsize_t *chunk, bool growing) {
+    hsize_t most[4];
+    bool empty = false;
+    for (unsigned d = 0; d < rank; d++) {
+        most[d] = dims[d];
+        empty = empty || chunk[d] == 0;
+    }
+    if (growing) most[0] = H5S_UNLIMITED;
+    const hid_t space = H5Screate_simple((int)rank, dims, most);
+    const hid_t plan = H5Pcreate(H5P_DATASET_CREATE), links = H5Pcreate(H5P_LINK_CREATE);
+    const unsigned level = TW_PACK_LEVEL;
+    bool done = space >= 0 && plan >= 0 && links >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0 &&
+                H5Pset_fill_time(plan, H5D_FILL_TIME_NEVER) >= 0;
+    if (done && !empty)
+        done = H5Pset_chunk(plan, (int)rank, chunk) >= 0 && (H5Tget_size(type) == 1 || H5Pset_shuffle(plan) >= 0) &&
+               H5Pset_filter(plan, TW_FILTER_ZSTD, H5Z_FLAG_MANDATORY, 1, &level) >= 0;
+    if (done) {
+        const hid_t id = H5Dcreate2(writer->id, tw_trace_dataset_path(which), type, space, links, plan, H5P_DEFAULT);
+        writer->datasets[which] = id;
+        done = id >= 0;
+    }
+    H5Pclose(links);
+    H5Pclose(plan);
+    H5Sclose(space);
+    return done;
+}
+
+static bool create_datasets(struct tw_trace_writer *writer) {
+    const struct tw_trace_info *const info = &writer->info;
+    const struct tw_trace_writer_options *const options = &writer->options;
+    const hsize_t L = info->n_layers, H = info->n_heads, K = info->top_k, G = info->n_kv_heads, d = info->head_dim;
+    const hsize_t P = info->prompt_length, N = options->kept_width;
+    const hsize_t topk[] = {0, L, H, K}, topk_chunk[] = {BLOCK, 1, H, K};
+    const hsize_t step[] = {0}, step_chunk[] = {BLOCK}, score[] = {0, L, H}, score_chunk[] = {BLOCK, 1, H};
+    const hsize_t prompt[] = {P}, prompt_chunk[] = {P < 1 << 16 ? P : 1 << 16};
+    const hsize_t vote[] = {L, G, P}, vote_chunk[] = {1, G, P}, kept[] = {L, G, N}, kept_chunk[] = {1, G, N};
+    const hsize_t key[] = {0, L, G, d}, key_chunk[] = {BLOCK, 1, G, d};
+    const hid_t half = half_type(), i32 = H5T_STD_I32LE, f32 = H5T_IEEE_F32LE, u8 = H5T_STD_U8LE;
+    const hid_t weight = options->weight_float ? f32 : half;
+    const struct {
+        bool wanted;
+        enum tw_trace_dataset which;
+        hid_t type;
+        unsigned rank;
+        const hsize_t *dims, *chunk;
+        bool growing;
+    } rows[] = {
+        {true, TW_TRACE_POSITION, i32, 4, topk, topk_chunk, true},
+        {true, TW_TRACE_WEIGHT, weight, 4, topk, topk_chunk, true},
+        {true, TW_TRACE_CONTEXT_LENGTH, i32, 1, step, step_chunk, true},
+        {true, TW_TRACE_TOKEN_ID, i32, 1, step, step_chunk, true},
+        {true, TW_TRACE_PROMPT, i32, 1, prompt, prompt_chunk, false},
+        {options->needle, TW_TRACE_NEEDLE, f32, 3, score, score_chunk, true},
+        {options->copy_paste, TW_TRACE_COPY_PASTE, u8, 3, score, score_chunk, true},
+        {options->window_vote, TW_TRACE_WINDOW_VOTE, half, 3, vote, vote_chunk, false},
+        {N > 0, TW_TRACE_KEPT, i32, 3, kept, kept_chunk, false},
+        {options->key, TW_TRACE_KEY, half, 4, key, key_chunk, true},
+    };
+    bool done = true;
+    for (size_t i = 0; done && i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].wanted)
+            done = create_dataset(writer, rows[i].which, rows[i].type, rows[i].rank, rows[i].dims, rows[i].chunk,
+                                  rows[i].growing);
+    H5Tclose(half);
+    return done;
+}
+
+static tw_status allocate(struct tw_trace_writer *writer, struct tw_error *err) {
+    const struct tw_trace_info *const info = &writer->info;
+    size_t rows, entries, keys;
+    const bool sized = tw_mul_size(&rows, info->n_layers * BLOCK, info->n_heads) &&
+                       tw_mul_size(&entries, rows, info->top_k) && entries <= SIZE_MAX / 8 &&
+                       tw_mul_size(&keys, info->n_layers * BLOCK * info->n_kv_heads, info->head_dim) &&
+                       keys <= SIZE_MAX / 8;
+    if (sized) {
+        writer->position = malloc(entries * sizeof *writer->position);
+        writer->weight = malloc(entries * weight_bytes(writer));
+        writer->needle = writer->options.needle ? malloc(rows * sizeof *writer->needle) : NULL;
+        writer->copy_paste = writer->options.copy_paste ? malloc(rows) : NULL;
+        writer->key = writer->options.key ? calloc(keys, sizeof *writer->key) : NULL;
+        writer->n_keys = calloc(info->n_layers, sizeof *writer->n_keys);
+        writer->n_jobs = 5 * info->n_layers + 2;
+        writer->jobs = calloc(writer->n_jobs, sizeof *writer->jobs);
+        writer->pack = tw_pack_new();
+    }
+    const struct tw_trace_writer_options *const options = &writer->options;
+    if (!sized || !writer->position || !writer->weight || (options->needle && !writer->needle) ||
+        (options->copy_paste && !writer->copy_paste) || (options->key && !writer->key) || !writer->n_keys ||
+        !writer->jobs || !writer->pack)
+        return TW_FAIL(err, TW_E_MEMORY, "out of memory for writing trace '%s'", writer->path);
+    return TW_OK;
+}
+
+/* A complete trace, or a file that is none, is somebody's work. */
+static tw_status refuse_existing(const char *path, struct tw_error *err) {
+    struct tw_trace *there;
+    const tw_status status = tw_trace_open(&there, path, NULL);
+    const bool complete = status == TW_OK && tw_trace_info(there)->complete;
+    tw_trace_free(there);
+    if (status == TW_OK && !complete) return TW_OK;
+    return TW_FAIL(err, TW_E_INPUT, "'%s' exists and is %s; --force overwrites it", path,
+                   complete ? "a complete trace" : "no trace");
+}
+
+/* Opens without emptying, so that a refusal harms nothing. */
+static tw_status open_output(struct tw_trace_writer *writer, struct tw_error *err) {
+    const char *const path = writer->path;
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0) {
+        const bool system = errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EMFILE || errno == ENFILE;
+        return TW_FAIL(err, system ? TW_E_IO : TW_E_INPUT, "cannot write trace '%s': %s", path, strerror(errno));
+    }
+    writer->file.fd = fd;
+    TW_TRY(tw_h5_file_init(&writer->file, fd, path, err));
+    writer->existed = writer->file.size > 0;
+    struct stat st;
+    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        writer->existed = true;
+        return TW_FAIL(err, TW_E_INPUT, "cannot write trace '%s': it is not a regular file", path);
+    }
+    /* Two writers would destroy each other's file. Without locks on this file system there is no such protection. */
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        writer->existed = true;
+        return TW_FAIL(err, TW_E_INPUT, "cannot write trace '%s': another process has it locked", path);
+    }
+    return writer->existed && !writer->options.force ? refuse_existing(path, err) : TW_OK;
+}
+
+static tw_status write_chunks(struct tw_trace_writer *writer, size_t n_jobs, struct tw_error *err);
+
+static tw_status put_prompt(struct tw_trace_writer *writer, const int32_t *prompt_id, struct tw_error *err) {
+    const size_t n = writer->info.prompt_length, chunk = tw_min_size(n, 1 << 16);
+    int32_t *const last = malloc(tw_max_size(chunk, 1) * sizeof *last);
+    if (!last) return TW_FAIL(err, TW_E_MEMORY, "out of memory for the prompt of trace '%s'", writer->path);
+    tw_status status = TW_OK;
+    for (size_t i = 0; status == TW_OK && i < n; i += chunk) {
+        const size_t part = tw_min_size(chunk, n - i);
+        memset(last, 0, chunk * sizeof *last);
+        memcpy(last, prompt_id + i, part * sizeof *last);
+        struct tw_pack_job *const job = &writer->jobs[0];
+        job->elements = last;
+        job->n_elements = chunk;
+        job->element_size = sizeof *last;
+        job->dataset = TW_TRACE_PROMPT;
+        job->offset[0] = i;
+        status = write_chunks(writer, 1, err);
+    }
+    free(last);
+    return status;
+}
+
+static tw_status create_all(struct tw_trace_writer *writer, const int32_t *prompt_id, struct tw_error *err) {
+    TW_TRY(tw_trace_info_check(&writer->info, writer->path, err));
+    if (writer->options.key && !writer->info.head_dim)
+        return TW_FAIL(err, TW_E_INPUT, "trace '%s': keys need a head_dim", writer->path);
+    TW_TRY(allocate(writer, err));
+    TW_TRY(open_output(writer, err));
+    tw_h5_enter();
+    writer->id = tw_h5_create(&writer->file);
+    tw_status status = writer->id < 0 ? give_up(writer, "the head", err)
+                                      : tw_attributes_write(writer->id, &writer->info, writer->path, err);
+    if (status == TW_OK && !create_datasets(writer)) status = give_up(writer, "the head", err);
+    if (status == TW_OK) status = put_prompt(writer, prompt_id, err);
+    if (status == TW_OK && H5Fflush(writer->id, H5F_SCOPE_LOCAL) < 0) status = give_up(writer, "the head", err);
+    tw_h5_leave();
+    return status;
+}
+
+tw_status tw_trace_writer_create(struct tw_trace_writer **result, const char *path, const struct tw_trace_info *info,
+                                 const int32_t *prompt_id, const struct tw_trace_writer_options *options,
+                                 struct tw_error *err) {
+    *result = NULL;
+    struct tw_trace_writer *const writer = calloc(1, sizeof *writer);
+    if (!writer) return TW_FAIL(err, TW_E_MEMORY, "out of memory for trace '%s'", path);
+    writer->file.fd = -1;
+    writer->id = -1;
+    for (int which = 0; which < TW_TRACE_N_DATASETS; which++) writer->datasets[which] = -1;
+    writer->options = *options;
+    tw_status status = tw_trace_info_copy(&writer->info, info, err);
+    writer->info.n_steps = 0;
+    if (status == TW_OK && !(writer->path = strdup(path)))
+        status = TW_FAIL(err, TW_E_MEMORY, "out of memory for trace '%s'", path);
+    if (status == TW_OK) status = create_all(writer, prompt_id, err);
+    if (status == TW_OK) {
+        *result = writer;
+        return TW_OK;
+    }
+    /* A file that was not there before does not stay behind without a head. */
+    const bool remove = writer->file.fd >= 0 && !writer->existed;
+    tw_trace_writer_free(writer);
+    if (remove) unlink(path);
+    return status;
+}
+
+/* ---- chunks into the file ------------------------------------------------------------------------------------------
+ */
+
+/* Compresses the first n jobs and writes them. */
+static tw_status write_chunks(struct tw_trace_writer *writer, size_t n_jobs, struct tw_error *err) {
+    assert(n_jobs <= writer->n_jobs);
+    TW_TRY(tw_pack_run(writer->pack, writer->jobs, n_jobs, err));
+    uint64_t bytes = 1 << 16; /* and the index of chunks: some hundred bytes an entry at most */
+    for (size_t i = 0; i < n_jobs; i++) bytes += writer->jobs[i].packed_size + 512;
+    tw_h5_enter();
+    tw_status status = tw_h5_reserve(&writer->file, bytes) ? TW_OK : give_up(writer, "a block", err);
+    for (size_t i = 0; status == TW_OK && i < n_jobs; i++) {
+        const struct tw_pack_job *const job = &writer->jobs[i];
+        const hsize_t offset[4] = {job->offset[0], job->offset[1], job->offset[2], job->offset[3]};
+        if (H5Dwrite_chunk(writer->datasets[job->dataset], H5P_DEFAULT, 0, offset, job->packed_size, job->packed) < 0)
+            status = give_up(writer, tw_trace_dataset_path((enum tw_trace_dataset)job->dataset), err);
+    }
+    tw_h5_leave();
+    return status;
+}
+
+static void add_job(struct tw_trace_writer *writer, size_t *n, enum tw_trace_dataset which, size_t step, size_t layer,
+                    const void *elements, size_t n_elements, size_t element_size) {
+    assert(*n < writer->n_jobs);
+    struct tw_pack_job *const job = &writer->jobs[(*n)++];
+    job->elements = elements;
+    job->n_elements = n_elements;
+    job->element_size = element_size;
+    job->pad = which == TW_TRACE_KEY;
+    job->dataset = which;
+    job->offset[0] = step;
+    job->offset[1] = layer;
+    job->offset[2] = job->offset[3] = 0;
+}
+
+/* Rows behind the last step of a part-filled block hold what padding holds. */
+static void clear_rest(struct tw_trace_writer *writer) {
+    const struct tw_trace_info *const info = &writer->info;
+    const size_t heads = info->n_heads, row = heads * info->top_k, width = weight_bytes(writer);
+    for (size_t l = 0; l < info->n_layers; l++) {
+        for (size_t t = writer->n_filled; t < BLOCK; t++) {
+            const size_t at = l * BLOCK + t;
+            for (size_t i = 0; i < row; i++) writer->position[at * row + i] = -1;
+            memset(writer->weight + at * row * width, 0, row * width);
+            for (size_t h = 0; writer->needle && h < heads; h++) writer->needle[at * heads + h] = 0;
+            if (writer->copy_paste) memset(writer->copy_paste + at * heads, 0, heads);
+        }
+    }
+    for (size_t t = writer->n_filled; t < BLOCK; t++) writer->context_length[t] = writer->token_id[t] = 0;
+}
+
+static tw_status set_extents(struct tw_trace_writer *writer, struct tw_error *err) {
+    static const struct {
+        enum tw_trace_dataset which;
+        unsigned rank;
+    } growing[] = {{TW_TRACE_POSITION, 4}, {TW_TRACE_WEIGHT, 4}, {TW_TRACE_CONTEXT_LENGTH, 1},
+                   {TW_TRACE_TOKEN_ID, 1}, {TW_TRACE_NEEDLE, 3}, {TW_TRACE_COPY_PASTE, 3}};
+    const struct tw_trace_info *const info = &writer->info;
+    const hsize_t dims[] = {writer->n_steps, info->n_layers, info->n_heads, info->top_k};
+    for (size_t i = 0; i < sizeof growing / sizeof *growing; i++) {
+        const hid_t id = writer->datasets[growing[i].which];
+        if (id >= 0 && H5Dset_extent(id, dims) < 0)
+            return give_up(writer, tw_trace_dataset_path(growing[i].which), err);
+    }
+    return TW_OK;
+}
+
+/* Keys of all layers up to their fewest; each layer's part-filled chunk lies in one piece in `key`. */
+static tw_status set_key_extent(struct tw_trace_writer *writer, size_t n_positions, struct tw_error *err) {
+    const struct tw_trace_info *const info = &writer->info;
+    const hsize_t dims[] = {n_positions, info->n_layers, info->n_kv_heads, info->head_dim};
+    tw_h5_enter();
+    const tw_status status =
+        H5Dset_extent(writer->datasets[TW_TRACE_KEY], dims) < 0 ? give_up(writer, "/kv/key", err) : TW_OK;
+    tw_h5_leave();
+    return status;
+}
+
+/* The block's chunks, a flush, and only then the count of steps that readers trust. */
+static tw_status write_block(struct tw_trace_writer *writer, struct tw_error *err) {
+    const struct tw_trace_info *const info = &writer->info;
+    const size_t heads = info->n_heads, row = heads * info->top_k, first = writer->n_steps - writer->n_filled;
+    const size_t key_row = info->n_kv_heads * info->head_dim;
+    clear_rest(writer);
+    size_t n = 0;
+    for (size_t l = 0; l < info->n_layers; l++) {
+        const size_t at = l * BLOCK;
+        const uint8_t *const weight = writer->weight + at * row * weight_bytes(writer);
+        add_job(writer, &n, TW_TRACE_POSITION, first, l, writer->position + at * row, BLOCK * row, 4);
+        add_job(writer, &n, TW_TRACE_WEIGHT, first, l, weight, BLOCK * row, weight_bytes(writer));
+        if (writer->needle)
+            add_job(writer, &n, TW_TRACE_NEEDLE, first, l, writer->needle + at * heads, BLOCK * heads, 4);
+        if (writer->copy_paste)
+            add_job(writer, &n, TW_TRACE_COPY_PASTE, first, l, writer->copy_paste + at * heads, BLOCK * heads, 1);
+        if (writer->key && writer->n_keys[l] % BLOCK) /* what is full is in the file already */
+            add_job(writer, &n, TW_TRACE_KEY, writer->n_keys[l] / BLOCK * BLOCK, l, writer->key + at * key_row,
+                    BLOCK * key_row, 2);
+    }
+    add_job(writer, &n, TW_TRACE_CONTEXT_LENGTH, first, 0, writer->context_length, BLOCK, 4);
+    add_job(writer, &n, TW_TRACE_TOKEN_ID, first, 0, writer->token_id, BLOCK, 4);
+    tw_h5_enter();
+    tw_status status = set_extents(writer, err);
+    if (status == TW_OK) status = write_chunks(writer, n, err);
+    const bool flushed = status == TW_OK && H5Fflush(writer->id, H5F_SCOPE_LOCAL) >= 0 &&
+                         tw_attribute_put_integer(writer->id, "n_steps", (int64_t)writer->n_steps) &&
+                         H5Fflush(writer->id, H5F_SCOPE_LOCAL) >= 0;
+    if (status == TW_OK && !flushed) status = give_up(writer, "a block", err);
+    tw_h5_leave();
+    if (status == TW_OK) writer->n_filled = 0;
+    return status;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------------------------------
+ */
+
+static tw_status check_step(const struct tw_trace_writer *writer, const struct tw_trace_step *step,
+                            struct tw_error *err) {
+    const struct tw_trace_info *const info = &writer->info;
+    const size_t n = info->n_layers * info->n_heads * info->top_k;
+    uint32_t largest = 0;
+    bool sound = step->context_length >= 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t above = (uint32_t)step->position[i] + 1;
+        largest = above > largest ? above : largest;
+    }
+    sound = sound && largest <= (uint32_t)step->context_length;
+    for (size_t i = 0; i < n; i++)
+        sound = sound && step->weight[i] >= 0 && step->weight[i] < 65520.0f; /* finite as half */
+    if (!sound)
+        return TW_FAIL(err, TW_E_INPUT,
+                       "trace '%s': step %zu has a position beyond its context or a weight that is "
+                       "negative or not finite",
+                       writer->path, writer->n_steps);
+    if (!writer->key || info->prompt_length + writer->n_steps == 0) return TW_OK;
+    for (size_t l = 0; l < info->n_layers; l++)
+        if (writer->n_keys[l] < info->prompt_length + writer->n_steps)
+            return TW_FAIL(err, TW_E_INPUT, "trace '%s': step %zu lacks keys of layer %zu", writer->path,
+                           writer->n_steps, l);
+    return TW_OK;
+}
+
+tw_status tw_trace_writer_append(struct tw_trace_writer *writer, const struct tw_trace_step *step,
+                                 struct tw_error *err) {
+    if (writer->failed) return refuse_more(writer, err);
+    assert(!step->needle == !writer->needle && !step->copy_paste == !writer->copy_paste);
+    TW_TRY(check_step(writer, step, err));
+    const struct tw_trace_info *const info = &writer->info;
+    const size_t heads = info->n_heads, row = heads * info->top_k, t = writer->n_filled;
+    for (size_t l = 0; l < info->n_layers; l++) {
+        const size_t at = l * BLOCK + t;
+        const float *const weight = step->weight + l * row;
+        memcpy(writer->position + at * row, step->position + l * row, row * sizeof *step->position);
+        if (writer->options.weight_float) {
+            memcpy((float *)(void *)writer->weight + at * row, weight, row * sizeof *weight);
+        } else {
+            uint16_t *const half = (uint16_t *)(void *)writer->weight + at * row;
+            for (size_t i = 0; i < row; i++) half[i] = tw_half_from_float(weight[i]);
+        }
+        if (writer->needle) memcpy(writer->needle + at * heads, step->needle + l * heads, heads * sizeof *step->needle);
+        if (writer->copy_paste) memcpy(writer->copy_paste + at * heads, step->copy_paste + l * heads, heads);
+    }
+    writer->context_length[t] = step->context_length;
+    writer->token_id[t] = step->token_id;
+    writer->n_filled++;
+    writer->n_steps++;
+    return writer->n_filled == BLOCK ? write_block(writer, err) : TW_OK;
+}
+
+size_t tw_trace_writer_n_steps(const struct tw_trace_writer *writer) { return writer->n_steps; }
+uint64_t tw_trace_writer_bytes(const struct tw_trace_writer *writer) { return writer->file.size; }
+
+/* ---- optional datasets
+ * ----------------------------------------------------------------------------------------------- */
+
+tw_status tw_trace_writer_put_window_vote(struct tw_trace_writer *writer, size_t layer, const float *vote,
+                                          struct tw_error *err) {
+    assert(writer->options.window_vote && layer < writer->info.n_layers);
+    if (writer->failed) return refuse_more(writer, err);
+    const size_t count = writer->info.n_kv_heads * writer->info.prompt_length;
+    if (count == 0) return TW_OK;
+    uint16_t *const half = malloc(count * sizeof *half);
+    if (!half) return TW_FAIL(err, TW_E_MEMORY, "out of memory for votes of trace '%s'", writer->path);
+    bool sound = true;
+    for (size_t i = 0; i < count; i++) {
+        half[i] = tw_half_from_float(vote[i]);
+        sound = sound && (half[i] & 0x7c00) != 0x7c00;
+    }
+    size_t n = 0;
+    add_job(writer, &n, TW_TRACE_WINDOW_VOTE, layer, 0, half, count, sizeof *half);
+    const tw_status status =
+        sound ? write_chunks(writer, n, err)
+              : TW_FAIL(err, TW_E_INPUT, "trace '%s': a window vote of layer %zu is not finite", writer->path, layer);
+    free(half);
+    return status;
+}
+
+tw_status tw_trace_writer_put_kept(struct tw_trace_writer *writer, size_t layer, const int32_t *kept,
+                                   struct tw_error *err) {
+    assert(writer->options.kept_width && layer < writer->info.n_layers);
+    if (writer->failed) return refuse_more(writer, err);
+    const size_t count = writer->info.n_kv_heads * writer->options.kept_width;
+    for (size_t i = 0; i < count; i++)
+        if (kept[i] < -1 || (kept[i] >= 0 && (size_t)kept[i] >= writer->info.prompt_length))
+            return TW_FAIL(err, TW_E_INPUT, "trace '%s': a kept position of layer %zu is outside the prompt",
+                           writer->path, layer);
+    size_t n = 0;
+    add_job(writer, &n, TW_TRACE_KEPT, layer, 0, kept, count, sizeof *kept);
+    return write_chunks(writer, n, err);
+}
+
+/*
+ * The last chunk of keys is rewritten with every block, since positions do not fall on the blocks' borders. It is
+ * padded to the most that it can take, so that libhdf5 replaces it in place: moved, it could be lost to a kill before
+ * the flush.
+ */
+tw_status tw_trace_writer_put_key(struct tw_trace_writer *writer, size_t layer, const uint16_t *key, size_t n_positions,
+                                  struct tw_error *err) {
+    assert(writer->key && layer < writer->info.n_layers);
+    if (writer->failed) return refuse_more(writer, err);
+    const struct tw_trace_info *const info = &writer->info;
+    const size_t row = info->n_kv_heads * info->head_dim;
+    uint16_t *const last = writer->key + layer * BLOCK * row;
+    for (size_t i = 0; i < n_positions * row; i++)
+        if ((key[i] & 0x7c00) == 0x7c00)
+            return TW_FAIL(err, TW_E_INPUT, "trace '%s': a key of layer %zu is not finite", writer->path, layer);
+    size_t most = 0;
+    for (size_t l = 0; l < info->n_layers; l++) most = tw_max_size(most, writer->n_keys[l]);
+    if (writer->n_keys[layer] + n_positions > most)
+        TW_TRY(set_key_extent(writer, writer->n_keys[layer] + n_positions, err));
+    while (n_positions) {
+        const size_t filled = writer->n_keys[layer] % BLOCK, part = tw_min_size(BLOCK - filled, n_positions);
+        if (filled == 0) memset(last, 0, BLOCK * row * sizeof *last);
+        memcpy(last + filled * row, key, part * row * sizeof *last);
+        writer->n_keys[layer] += part;
+        key += part * row;
+        n_positions -= part;
+        if (writer->n_keys[layer] % BLOCK) break;
+        size_t n = 0;
+        add_job(writer, &n, TW_TRACE_KEY, writer->n_keys[layer] - BLOCK, layer, last, BLOCK * row, sizeof *last);
+        writer->jobs[0].pad = filled != 0; /* a chunk that was never part-filled in the file needs no padding */
+        TW_TRY(write_chunks(writer, n, err));
+    }
+    return TW_OK;
+}
+
+/* ---- the end
+ * --------------------------------------------------------------------------------------------------------- */
+
+tw_status tw_trace_writer_set_text(struct tw_trace_writer *writer, const char *name, struct tw_view text,
+                                   struct tw_error *err) {
+    struct late_text *const larger = realloc(writer->late, (writer->n_late + 1) * sizeof *larger);
+    if (larger) writer->late = larger;
+    struct late_text late = {.name = larger ? strdup(name) : NULL};
+    tw_text_append(&late.text, text);
+    if (!late.name || !tw_text_ok(&late.text)) {
+        free(late.name);
+        tw_text_release(&late.text);
+        return TW_FAIL(err, TW_E_MEMORY, "out of memory for attribute '%s' of trace '%s'", name, writer->path);
+    }
+    writer->late[writer->n_late++] = late;
+    return TW_OK;
+}
+
+tw_status tw_trace_writer_finish(struct tw_trace_writer *writer, bool complete, struct tw_error *err) {
+    if (writer->failed) return refuse_more(writer, err);
+    if (writer->key) {
+        /* No more positions than the steps need and every layer has: keys may be ahead of steps, or not there yet. */
+        size_t wanted = writer->info.prompt_length + writer->n_steps - (writer->n_steps ? 1 : 0);
+        for (size_t l = 0; l < writer->info.n_layers; l++) wanted = tw_min_size(wanted, writer->n_keys[l]);
+        TW_TRY(set_key_extent(writer, wanted, err));
+    }
+    if (writer->n_filled) TW_TRY(write_block(writer, err));
+    tw_h5_enter();
+    bool done = true;
+    for (size_t i = 0; done && i < writer->n_late; i++)
+        done = tw_attribute_put_text(writer->id, writer->late[i].name, tw_text_view(&writer->late[i].text));
+    /* Complete is the last thing that a trace becomes: not before all else has found its place on the disk. */
+    done = done && H5Fflush(writer->id, H5F_SCOPE_LOCAL) >= 0 &&
+           tw_attribute_put_integer(writer->id, "complete", complete);
+    for (int which = 0; which < TW_TRACE_N_DATASETS; which++) {
+        if (writer->datasets[which] >= 0) H5Dclose(writer->datasets[which]);
+        writer->datasets[which] = -1;
+    }
+    done = done && H5Fclose(writer->id) >= 0 && !writer->file.failure;
+    if (done) writer->id = -1;
+    tw_status status = done ? TW_OK : give_up(writer, "the end", err);
+    if (done && close(writer->file.fd) != 0) { /* network file systems report a full disk here */
+        writer->file.failure = errno;
+        status = give_up(writer, "the end", err);
+    }
+    if (done) writer->file.fd = -1;
+    tw_h5_leave();
+    writer->failed = true; /* nothing more, either way */
+    return status;
+}
+
+void tw_trace_writer_free(struct tw_trace_writer *writer) {
+    if (!writer) return;
+    tw_h5_enter();
+    writer->file.dead = true;
+    for (int which = 0; which < TW_TRACE_N_DATASETS; which++)
+        if (writer->datasets[which] >= 0) H5Dclose(writer->datasets[which]);
+    if (writer->id >= 0) H5Fclose(writer->id);
+    H5Eclear2(H5E_DEFAULT);
+    tw_h5_leave();
+    if (writer->file.fd >= 0) close(writer->file.fd);
+    for (size_t i = 0; writer->jobs && i < writer->n_jobs; i++) tw_pack_job_release(&writer->jobs[i]);
+    for (size_t i = 0; i < writer->n_late; i++) {
+        free(writer->late[i].name);
+        tw_text_release(&writer->late[i].text);
+    }
+    free(writer->late);
+    free(writer->jobs);
+    tw_pack_free(writer->pack);
+    free(writer->position);
+    free(writer->weight);
+    free(writer->needle);
+    free(writer->copy_paste);
+    free(writer->key);
+    free(writer->n_keys);
+    tw_trace_info_release(&writer->info);
+    free(writer->path);
+    free(writer);
+}
+
+/* ---- size
+ * ------------------------------------------------------------------------------------------------------------ */
+
+uint64_t tw_trace_estimate_bytes(const struct tw_trace_info *info, const struct tw_trace_writer_options *options,
+                                 size_t n_steps) {
+    /* Of a logged entry: positions rarely take more than 2 of their 4 bytes, weights little less than all of theirs. */
+    const double entry = 2.0 + (options->weight_float ? 3.8 : 2.0);
+    const double heads = (double)info->n_layers * (double)info->n_heads;
+    const double kv_heads = (double)info->n_layers * (double)info->n_kv_heads, prompt = (double)info->prompt_length;
+    double bytes = 65536 + 4 * prompt;
+    bytes += (double)n_steps * (heads * (double)info->top_k * entry + 16);
+    if (options->needle) bytes += 4 * heads * (double)n_steps;
+    if (options->copy_paste) bytes += heads * (double)n_steps;
+    if (options->window_vote) bytes += 2 * kv_heads * prompt;
+    bytes += 4 * kv_heads * (double)options->kept_width;
+    if (options->key) bytes += 2 * kv_heads * (double)info->head_dim * (prompt + (double)n_steps);
+    bytes *= 1.02;
+    return bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX;
+}
