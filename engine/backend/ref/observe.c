@@ -13,24 +13,37 @@ static const float *observed_query(const struct tw_backend *backend, const struc
 }
 
 /*
- * Maximum and normaliser of one query's row, folding in block after block on the grid of the rows; `block` of the
- * contract bounds memory, and these blocks are smaller than any.
+ * The scaled logit of one query and row, in double: weights far below the largest are as exact as the others. -INFINITY
+ * where the query may not look.
+ */
+static double exact_logit(const float *query, const struct tw_kv *kv, size_t g, size_t row, size_t position,
+                          size_t sliding_window, float scale) {
+    const size_t at = tw_kv_position(kv, g, row);
+    if (at > position || (sliding_window && at + sliding_window <= position)) return -INFINITY;
+    const float *key = tw_ref_key(kv, g, row);
+    double sum = 0;
+    for (size_t j = 0; j < kv->head_dim; j++) sum += (double)query[j] * key[j];
+    return sum * scale;
+}
+
+/*
+ * Maximum and normaliser of one query's row, folding in key after key: the contract's `block` bounds memory, and this
+ * needs none.
  */
 static void normaliser(float *maximum, float *sum, const float *query, const struct tw_kv *kv, size_t g,
                        size_t position, size_t sliding_window, float scale) {
+    double total = 0;
     *maximum = -INFINITY;
-    *sum = 0;
-    for (size_t first = 0; first < kv->length[g]; first += TW_REF_KEYS) {
-        float logit[TW_REF_KEYS];
-        const size_t n = tw_min_size(TW_REF_KEYS, kv->length[g] - first);
-        tw_ref_logits_of(logit, query, kv, g, first, n, position, sliding_window, scale);
-        float new_maximum = *maximum;
-        for (size_t i = 0; i < n; i++) new_maximum = fmaxf(new_maximum, logit[i]);
-        if (new_maximum == -INFINITY) continue;
-        *sum *= expf(*maximum - new_maximum);
-        *maximum = new_maximum;
-        for (size_t i = 0; i < n; i++) *sum += expf(logit[i] - *maximum);
+    for (size_t r = 0; r < kv->length[g]; r++) {
+        const double logit = exact_logit(query, kv, g, r, position, sliding_window, scale);
+        if (logit == -INFINITY) continue;
+        if ((float)logit > *maximum) {
+            total *= exp(*maximum - (double)(float)logit);
+            *maximum = (float)logit;
+        }
+        total += exp(logit - *maximum);
     }
+    *sum = (float)total;
 }
 
 tw_status tw_ref_observe(struct tw_backend *backend, size_t l, const struct tw_kv *kv,
@@ -57,11 +70,10 @@ static float attention_score(const struct tw_backend *backend, size_t l, const s
     double total = 0;
     for (size_t h = g * group; h < (g + 1) * group; h++)
         for (size_t w = 0; w < observation->n_queries; w++) {
-            float logit;
-            tw_ref_logits_of(&logit, observed_query(backend, observation, h, w), kv, g, row, 1,
-                             observation->first_position + w, backend->model->layers[l].sliding_window,
-                             config->attention_scale);
-            total += expf(logit - maximum[h * window + w]) / sum[h * window + w];
+            const double logit =
+                exact_logit(observed_query(backend, observation, h, w), kv, g, row, observation->first_position + w,
+                            backend->model->layers[l].sliding_window, config->attention_scale);
+            total += exp(logit - maximum[h * window + w]) / sum[h * window + w];
         }
     return (float)(total / (double)(group * observation->n_queries));
 }
@@ -162,10 +174,9 @@ static void log_head(const struct tw_backend *backend, size_t l, const struct tw
     int32_t argmax = -1;
     for (size_t r = 0; r < kv->length[g]; r++) {
         const size_t at = tw_kv_position(kv, g, r);
-        float logit;
-        tw_ref_logits_of(&logit, query, kv, g, r, 1, position, sliding_window, config->attention_scale);
+        const double logit = exact_logit(query, kv, g, r, position, sliding_window, config->attention_scale);
         if (logit == -INFINITY) continue; /* not attended at all */
-        const float weight = expf(logit - maximum) / sum;
+        const float weight = (float)(exp(logit - maximum) / sum);
         insert_sorted(log, h, &n_listed, (int32_t)at, weight);
         if (weight > best) {
             best = weight;
