@@ -9,6 +9,7 @@
 #define TW_COMMANDS_ALWAYS(X) \
     X(churn) \
     X(wakeups) \
+    X(compare) \
     X(plot) \
     X(info) \
     X(list)
