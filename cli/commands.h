@@ -7,6 +7,8 @@
 /* X(symbol): `const struct tw_command tw_command_<symbol>` in cli/cmd_<symbol>.c */
 /* clang-format off */
 #define TW_COMMANDS_ALWAYS(X) \
+    X(replay) \
+    X(match) \
     X(churn) \
     X(wakeups) \
     X(compare) \

@@ -56,6 +56,7 @@ struct tw_policy {
     const char *source;              /* paper and section, or "" */
     const struct tw_option *options; /* NULL: none */
     size_t options_size;             /* of the options struct; 0 when there is none */
+    int scores;                      /* 1: it reads scores; 0: the rows may come without */
     int without_budget;              /* 1: the budget means nothing to it; one row, whose budget is empty */
     int prunes_every; /* 1 + index of the row in `options` (a TW_OPTION_U64) that says after how many steps it prunes;
                          0: never prunes */
