@@ -15,7 +15,7 @@
     {.name = "backend",                                                                                                \
      .type = TW_OPTION_TEXT,                                                                                           \
      .offset = MACHINE(backend),                                                                                       \
-     .default_value = "ref",                                                                                           \
+     .default_value = "cpu",                                                                                           \
      .value_name = "NAME",                                                                                             \
      .help = "what computes, of those that 'tidewake list' names"},                                                    \
         {.name = "dtype",                                                                                              \
