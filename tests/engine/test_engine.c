@@ -433,7 +433,7 @@ static void books_of(struct tw_accountant *books, const struct tw_model *model, 
         row_log_init(&rows[l]);
         logs[l] = rows[l].log;
     }
-    prefill(engine, tokens, n, 2);
+    prefill(engine, tokens, n, 5);
     for (int t = 0; t < 5; t++) ck_assert(tw_engine_decode(engine, 1, t % 2 ? logs : NULL, &err) == TW_OK);
     *books = engine->accountant;
     books->events = NULL;
