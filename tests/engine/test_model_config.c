@@ -308,6 +308,42 @@ START_TEST(sliding_windows) {
 }
 END_TEST
 
+/* The same in GGUF metadata; the tiny model has llama's row, where a window without more holds for every layer. */
+START_TEST(sliding_windows_of_gguf) {
+    struct tw_gguf_writer writer;
+    static const struct {
+        int pattern; /* -1: none, -2: a list of one bool a layer, else the number */
+        const char *slides;
+    } forms[] = {{-1, "ssss"}, {2, "s-s-"}, {1, "----"}, {-2, "-ss-"}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        tw_tiny_write_gguf(&writer, &(struct tw_tiny){.n_layers = 4});
+        tw_gguf_put_u32(&writer, "llama.attention.sliding_window", 16);
+        if (forms[i].pattern > 0)
+            tw_gguf_put_u32(&writer, "llama.attention.sliding_window_pattern", (uint32_t)forms[i].pattern);
+        if (forms[i].pattern == -2)
+            tw_gguf_put_bools(&writer, "llama.attention.sliding_window_pattern", (bool[]){false, true, true, false}, 4);
+        struct tw_model *model = tw_must_open(write_made(&writer));
+        for (size_t l = 0; l < 4; l++)
+            ck_assert_uint_eq(model->layers[l].sliding_window, forms[i].slides[l] == 's' ? 16 : 0);
+        tw_model_free(model);
+    }
+    tw_tiny_write_gguf(&writer, &(struct tw_tiny){.n_layers = 4});
+    tw_gguf_put_u32(&writer, "llama.attention.sliding_window", 0); /* none */
+    struct tw_model *model = tw_must_open(write_made(&writer));
+    ck_assert_uint_eq(model->config.sliding_window, 0);
+    tw_model_free(model);
+    static const bool three[3];
+    tw_tiny_write_gguf(&writer, &(struct tw_tiny){.n_layers = 4});
+    tw_gguf_put_u32(&writer, "llama.attention.sliding_window", 16);
+    tw_gguf_put_bools(&writer, "llama.attention.sliding_window_pattern", three, 3);
+    tw_must_refuse(write_made(&writer), "sliding_window_pattern has 3 elements, expected one a layer (4)");
+    tw_tiny_write_gguf(&writer, &(struct tw_tiny){.n_layers = 4});
+    tw_gguf_put_u32(&writer, "llama.attention.sliding_window", 16);
+    tw_gguf_put_u32(&writer, "llama.attention.sliding_window_pattern", 0);
+    tw_must_refuse(write_made(&writer), "sliding_window_pattern is 0");
+}
+END_TEST
+
 /* Arithmetic that we do not do, and tensors that have no place, must not pass unnoticed. */
 START_TEST(what_would_change_the_numbers_is_refused) {
     struct tw_gguf_writer writer;
@@ -351,6 +387,7 @@ Suite *tw_suite_model_config(void) {
     tcase_add_test(config, head_size_of_its_own);
     tcase_add_loop_test(config, published_configurations, 0, (int)(sizeof published / sizeof *published));
     tcase_add_test(config, sliding_windows);
+    tcase_add_test(config, sliding_windows_of_gguf);
     tcase_add_test(config, what_would_change_the_numbers_is_refused);
     tcase_add_test(config, generation_config_names_the_end);
     suite_add_tcase(suite, config);

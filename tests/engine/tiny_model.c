@@ -64,6 +64,13 @@ void tw_gguf_put_i32s(struct tw_gguf_writer *writer, const char *name, const int
     put(&writer->keys, values, n * sizeof *values);
 }
 
+void tw_gguf_put_bools(struct tw_gguf_writer *writer, const char *name, const bool *values, size_t n) {
+    begin_key(writer, name, TW_GGUF_ARRAY);
+    put_u32(&writer->keys, TW_GGUF_BOOL);
+    put_u64(&writer->keys, n);
+    for (size_t i = 0; i < n; i++) tw_text_append_char(&writer->keys, values[i]);
+}
+
 static void pad(struct tw_text *text, size_t alignment) {
     while (text->size % alignment) tw_text_append_char(text, 0);
 }

@@ -24,6 +24,7 @@ void tw_gguf_put_bool(struct tw_gguf_writer *writer, const char *name, bool valu
 void tw_gguf_put_string(struct tw_gguf_writer *writer, const char *name, const char *value);
 void tw_gguf_put_strings(struct tw_gguf_writer *writer, const char *name, const char *const *values, size_t n);
 void tw_gguf_put_i32s(struct tw_gguf_writer *writer, const char *name, const int32_t *values, size_t n);
+void tw_gguf_put_bools(struct tw_gguf_writer *writer, const char *name, const bool *values, size_t n);
 /* `dims` fastest first; `bytes` of data, which may be fewer than the shape needs. */
 void tw_gguf_put_tensor(struct tw_gguf_writer *writer, const char *name, uint32_t type, uint32_t n_dims,
                         const uint64_t *dims, const void *data, size_t bytes);
