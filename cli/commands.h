@@ -7,6 +7,7 @@
 /* X(symbol): `const struct tw_command tw_command_<symbol>` in cli/cmd_<symbol>.c */
 /* clang-format off */
 #define TW_COMMANDS_ALWAYS(X) \
+    X(study) \
     X(replay) \
     X(match) \
     X(churn) \
@@ -19,7 +20,7 @@
 
 /* Those that need the engine's floor: in cli/engine/cmd_<symbol>.c, left out by `make ENGINE=0`. */
 #if TW_ENGINE
-#define TW_COMMANDS_ENGINE(X)
+#define TW_COMMANDS_ENGINE(X) X(trace) X(generate) X(logits)
 #else
 #define TW_COMMANDS_ENGINE(X)
 #endif

@@ -10,7 +10,7 @@
 START_TEST(settings_are_read_by_their_tables) {
     static const char text[] =
         "; a study\n[study]\ntitle = Two models\n[model a]\npath = a.gguf\n[model b]\npath = b.gguf\n"
-        "[task niah]\ncontext = 1K,2048\ndepth = 0.1,0.9\nruns = 3\n[replay]\nbudget = 8,4..5\n";
+        "[task niah]\ncontext = 1K,2048\ndepth = 0.1,0.9\nruns = 3\n[task cot]\n[replay]\nbudget = 8,4..5\n";
     struct tw_study_settings settings;
     struct tw_error err = {0};
     ck_assert_msg(tw_study_settings_parse(&settings, text, "x.ini", NULL, 0, &err) == TW_OK, "%s", err.text);
@@ -25,6 +25,9 @@ START_TEST(settings_are_read_by_their_tables) {
     const struct tw_study_task *task = tw_study_next(&settings, "task", NULL)->values;
     ck_assert(task->context.n == 2 && task->context.values[0] == 1024 && task->depth.values[1] == 0.9 &&
               task->runs == 3 && task->seed == 0);
+    const struct tw_study_section *second = tw_study_next(&settings, "task", tw_study_next(&settings, "task", NULL));
+    ck_assert_str_eq(second->name, "cot"); /* a section without keys is there, with its defaults */
+    ck_assert_uint_eq(((const struct tw_study_task *)second->values)->runs, 1);
     const struct tw_study_replay *replay = tw_study_values(&settings, "replay");
     ck_assert(replay->budget.n == 3 && replay->budget.values[0] == 4);
     ck_assert_str_eq(replay->policy, "all,min");

@@ -1,5 +1,4 @@
 /* `tidewake trace`: prefill, decode, log. */
-#include <cJSON.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,13 +6,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/parse.h"
-#include "base/stop.h"
 #include "cli/engine/engine_options.h"
+#include "cli/engine/prompt_lines.h"
 #include "cli/engine/run_options.h"
-#include "engine/task/task.h"
+#include "cli/engine/tracing.h"
 
 struct log_settings {
     const char *output, *log, *prompts, *task;
@@ -103,17 +101,12 @@ static const struct tw_option_group groups[] = {
     {0},
 };
 
-/* All that the runs of one invocation share. */
+/* One invocation: what its runs share, and the command. */
 struct tracing {
     struct tw_invocation *invocation;
     const struct trace_options *options;
-    struct tw_model *model;
-    struct tw_tokenizer *tokenizer;
-    struct tw_engine *engine;
-    struct tw_run_options run;
+    struct tw_tracing shared;
     struct tw_continuation continuation;
-    struct tw_tracer_options tracer;
-    bool log_given; /* --log says what is logged; otherwise the prompt does */
 };
 
 static tw_status parse_log(struct tw_tracer_options *tracer, const char *list, struct tw_error *err) {
@@ -156,54 +149,29 @@ static void print_timing(const struct tw_run_result *result, size_t prompt_token
     tw_text_release(&text);
 }
 
-static tw_status fill_info(struct tw_trace_info *info, const struct tracing *t, const char *task, const char *run,
-                           const char *answer, struct tw_error *err) {
-    const bool parsed = t->options->input.special == TW_SPECIAL_PARSED;
-    char producer[64];
-    snprintf(producer, sizeof producer, "tidewake %s", tw_version);
-    TW_TRY(tw_trace_info_set(&info->model, t->model->config.name, err));
-    TW_TRY(tw_trace_info_set(&info->task, task, err));
-    TW_TRY(tw_trace_info_set(&info->run, run, err));
-    TW_TRY(tw_trace_info_set(&info->producer, producer, err));
-    TW_TRY(tw_trace_info_set(&info->special_tokens, parsed ? "parsed" : "literal", err));
-    TW_TRY(tw_trace_info_set(&info->pre_tokenizer, tw_tokenizer_split_name(t->tokenizer), err));
-    TW_TRY(tw_trace_info_set(&info->expected_answer, answer, err));
-    info->seed = t->options->run.seed;
-    return TW_OK;
+/* What a run came to, on standard error and, with --timing, on standard output. */
+static void report(const struct tracing *t, const struct tw_traced *traced, size_t prompt_tokens, const char *path) {
+    const struct tw_run_result *result = &traced->result;
+    const struct tw_engine_times *times = &result->times;
+    const double score = traced->score;
+    tw_note("wrote '%s': %zu prompt tokens in %.2f s (%.0f/s), %zu steps in %.2f s (%.1f/s), %.2f MiB%s", path,
+            prompt_tokens, times->prefill_seconds, (double)prompt_tokens / times->prefill_seconds, result->n_tokens,
+            times->decode_seconds, times->decode_seconds > 0 ? (double)times->n_decoded / times->decode_seconds : 0,
+            (double)traced->trace_bytes / 0x1p20,
+            isnan(score) ? ""
+            : score == 1 ? "; the answer is right"
+            : score == 0 ? "; the answer is wrong"
+                         : "; the answer is right in part");
+    if (t->options->log.timing) print_timing(result, prompt_tokens, traced->trace_bytes);
 }
 
-/* One trace. */
-static tw_status trace_one(struct tracing *t, const struct tw_encoded *prompt, const char *path, const char *task,
-                           const char *run, const char *answer, const struct tw_prompt *scored, struct tw_error *err) {
-    struct tw_trace_info info = {0};
-    struct tw_run_result result = {0};
-    struct tw_tracer_options tracer = t->tracer;
-    uint64_t bytes = 0;
-    tracer.path = path;
-    if (!t->log_given) tracer.needle = tracer.copy_paste = prompt->needle_end > prompt->needle_begin;
-    tw_status status = fill_info(&info, t, task, run, answer, err);
+/* Reports and releases. An interrupted run says what it has kept. */
+static void finish(const struct tracing *t, struct tw_traced *traced, tw_status status, const char *path) {
     if (status == TW_OK)
-        status = tw_run_traced(&result, t->engine, t->tokenizer, prompt, &t->run, &info, &tracer, &bytes,
-                               t->invocation->progress, err);
-    if (status == TW_OK) {
-        const struct tw_engine_times *times = &result.times;
-        tw_warn_textless(t->tokenizer, &result);
-        const double score = scored ? tw_prompt_score(scored, tw_text_view(&result.text)) : NAN;
-        tw_note("wrote '%s': %zu prompt tokens in %.2f s (%.0f/s), %zu steps in %.2f s (%.1f/s), %.2f MiB%s", path,
-                prompt->n, times->prefill_seconds, (double)prompt->n / times->prefill_seconds, result.n_tokens,
-                times->decode_seconds, times->decode_seconds > 0 ? (double)times->n_decoded / times->decode_seconds : 0,
-                (double)bytes / 0x1p20,
-                isnan(score) ? ""
-                : score == 1 ? "; the answer is right"
-                : score == 0 ? "; the answer is wrong"
-                             : "; the answer is right in part");
-        if (t->options->log.timing) print_timing(&result, prompt->n, bytes);
-    } else if (status == TW_E_INTERRUPTED) {
-        tw_note("'%s' holds %zu steps", path, result.n_tokens);
-    }
-    tw_run_result_release(&result);
-    tw_trace_info_release(&info);
-    return status;
+        report(t, traced, t->shared.engine->prompt_length, path);
+    else if (status == TW_E_INTERRUPTED)
+        tw_note("'%s' holds %zu steps", path, traced->result.n_tokens);
+    tw_run_result_release(&traced->result);
 }
 
 /* The part of a path between the last '/' and the last '.', for naming a run. */
@@ -219,48 +187,29 @@ static tw_status trace_input(struct tracing *t, struct tw_error *err) {
     const struct tw_input_settings *input = &t->options->input;
     const char *path = t->options->log.output;
     struct tw_encoded prompt = {0};
+    struct tw_traced traced = {0};
     char *stem = stem_of(path);
     if (!stem) return TW_FAIL(err, TW_E_MEMORY, "out of memory: name of a run");
-    tw_status status = tw_read_input(&prompt, t->tokenizer, input, false, err);
+    tw_status status = tw_read_input(&prompt, t->shared.tokenizer, input, false, err);
     if (status == TW_OK)
-        status = trace_one(t, &prompt, path,
-                           input->text     ? "text"
-                           : input->tokens ? "tokens"
-                                           : "prompt",
-                           stem, NULL, NULL, err);
+        status = tw_trace_encoded(&traced, &t->shared, &prompt, path,
+                                  input->text     ? "text"
+                                  : input->tokens ? "tokens"
+                                                  : "prompt",
+                                  stem, NULL, err);
+    finish(t, &traced, status, path);
     tw_encoded_release(&prompt);
     free(stem);
     return status;
 }
 
-static bool wants_chat(const struct tracing *t) { return !t->options->input.raw; }
-
 /* Encodes and traces a prompt whose answer is known. */
 static tw_status trace_prompt(struct tracing *t, struct tw_prompt *prompt, const char *path, struct tw_error *err) {
-    struct tw_encoded encoded = {0};
-    struct tw_text answer = {0};
-    for (size_t i = 0; i < prompt->n_expected; i++) {
-        if (i) tw_text_append(&answer, TW_VIEW(", "));
-        tw_text_append(&answer, tw_text_view(&prompt->expected[i]));
-    }
-    prompt->chat = wants_chat(t);
-    tw_status status =
-        tw_encode_for_command(&encoded, t->tokenizer, prompt, (enum tw_special)t->options->input.special, err);
-    if (status == TW_OK)
-        status = trace_one(t, &encoded, path, tw_text_string(&prompt->task), tw_text_string(&prompt->run),
-                           prompt->n_expected ? tw_text_string(&answer) : NULL, prompt, err);
-    tw_text_release(&answer);
-    tw_encoded_release(&encoded);
+    struct tw_traced traced = {0};
+    prompt->chat = !t->options->input.raw;
+    const tw_status status = tw_trace_prompt(&traced, &t->shared, prompt, path, err);
+    finish(t, &traced, status, path);
     return status;
-}
-
-static size_t count_tokens(void *context, struct tw_view text) {
-    struct tw_tokens tokens = {0};
-    const struct tw_encode_options options = {0};
-    const tw_status status = tw_tokenizer_encode(&tokens, context, text, &options, NULL, NULL);
-    const size_t n = status == TW_OK ? tokens.n : SIZE_MAX / 2;
-    tw_tokens_release(&tokens);
-    return n;
 }
 
 static tw_status trace_task(struct tracing *t, struct tw_error *err) {
@@ -269,55 +218,22 @@ static tw_status trace_task(struct tracing *t, struct tw_error *err) {
     struct tw_prompt prompt = {0};
     const struct tw_task_request request = {
         .context_tokens = log->context, .depth = log->depth, .seed = t->options->run.seed};
-    const struct tw_token_counter counter = {count_tokens, t->tokenizer};
+    const struct tw_token_counter counter = tw_token_counter_of(t->shared.tokenizer);
     TW_TRY(tw_task_find(&task, log->task, err));
     TW_TRY(tw_task_make(&prompt, task, &request, &counter, err));
-    if (!tw_given(t->invocation, "max-new") && !t->continuation.n) t->run.max_new = task->answer_tokens;
+    if (!tw_given(t->invocation, "max-new") && !t->continuation.n) t->shared.run.max_new = task->answer_tokens;
     const tw_status status = trace_prompt(t, &prompt, log->output, err);
     tw_prompt_release(&prompt);
     return status;
 }
 
-#define MAX_PROMPTS_BYTES ((size_t)1 << 32)
-
-static tw_status prompt_of_line(struct tw_prompt *prompt, struct tw_view line, size_t number, const char *path,
-                                struct tw_error *err) {
-    cJSON *json = cJSON_ParseWithLength(line.data, line.size);
-    const cJSON *text = json ? cJSON_GetObjectItemCaseSensitive(json, "prompt") : NULL;
-    const cJSON *answer = json ? cJSON_GetObjectItemCaseSensitive(json, "answer") : NULL;
-    tw_status status = TW_OK;
-    if (!json)
-        status = TW_FAIL(err, TW_E_INPUT, "prompts '%s', line %zu: not JSON", path, number);
-    else if (!cJSON_IsString(text) || (answer && !cJSON_IsString(answer)))
-        status = TW_FAIL(err, TW_E_INPUT, "prompts '%s', line %zu: expected {\"prompt\": text, \"answer\": text}", path,
-                         number);
-    if (status == TW_OK) {
-        struct tw_text *content = tw_prompt_add_message(prompt, TW_ROLE_USER);
-        if (!content) status = TW_FAIL(err, TW_E_MEMORY, "out of memory: prompt");
-        if (content) tw_text_append(content, tw_view_of(text->valuestring));
-        if (status == TW_OK && answer && *answer->valuestring)
-            status = tw_prompt_expect(prompt, tw_view_of(answer->valuestring), err);
-    }
-    cJSON_Delete(json);
-    return status;
-}
-
-static tw_status trace_line(struct tracing *t, struct tw_view line, size_t number, const char *stem,
-                            struct tw_error *err) {
-    const struct log_settings *log = &t->options->log;
-    struct tw_prompt prompt = {0};
+/* A line of --prompts: its trace is named after the run. */
+static tw_status trace_line(void *context, struct tw_prompt *prompt, struct tw_error *err) {
+    struct tracing *t = context;
     struct tw_text path = {0};
-    tw_text_printf(&prompt.task, "%s", stem);
-    tw_text_printf(&prompt.run, "%s-%04zu", stem, number);
-    tw_text_printf(&path, "%s/%s-%04zu.h5", log->output, stem, number);
-    tw_status status = prompt_of_line(&prompt, line, number, log->prompts, err);
-    if (status == TW_OK) {
-        status = trace_prompt(t, &prompt, tw_text_string(&path), err);
-        if (status != TW_OK && status != TW_E_INTERRUPTED)
-            status = tw_fail_prefix(err, status, "prompts '%s', line %zu: ", log->prompts, number);
-    }
+    tw_text_printf(&path, "%s/%s.h5", t->options->log.output, tw_text_string(&prompt->run));
+    const tw_status status = trace_prompt(t, prompt, tw_text_string(&path), err);
     tw_text_release(&path);
-    tw_prompt_release(&prompt);
     return status;
 }
 
@@ -325,20 +241,9 @@ static tw_status trace_lines(struct tracing *t, struct tw_error *err) {
     const struct log_settings *log = &t->options->log;
     if (mkdir(log->output, 0777) != 0 && errno != EEXIST)
         return TW_FAIL(err, TW_E_INPUT, "cannot make the folder '%s': %s", log->output, strerror(errno));
-    struct tw_text text = {0};
     char *stem = stem_of(log->prompts);
     if (!stem) return TW_FAIL(err, TW_E_MEMORY, "out of memory: name of a run");
-    tw_status status = tw_file_read(&text, log->prompts, MAX_PROMPTS_BYTES, "prompts", err);
-    struct tw_view line, rest = tw_text_view(&text);
-    size_t n_runs = 0;
-    for (size_t number = 1; status == TW_OK && tw_parse_next(&line, &rest, '\n'); number++) {
-        while (line.size && (line.data[line.size - 1] == '\r' || line.data[line.size - 1] == ' ')) line.size--;
-        if (line.size == 0) continue;
-        n_runs++;
-        status = trace_line(t, line, number, stem, err);
-    }
-    if (status == TW_OK && n_runs == 0) status = TW_FAIL(err, TW_E_INPUT, "prompts '%s': no lines", log->prompts);
-    tw_text_release(&text);
+    const tw_status status = tw_prompt_lines(log->prompts, stem, trace_line, t, err);
     free(stem);
     return status;
 }
@@ -355,17 +260,21 @@ static tw_status check_options(const struct trace_options *options, struct tw_er
 
 static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     const struct trace_options *options = invocation->options;
-    struct tracing t = {.invocation = invocation, .options = options, .log_given = options->log.log != NULL};
+    struct tracing t = {.invocation = invocation, .options = options};
+    t.shared = (struct tw_tracing){.log_chosen = options->log.log != NULL,
+                                   .special = (enum tw_special)options->input.special,
+                                   .seed = options->run.seed,
+                                   .progress = invocation->progress};
     struct tw_engine_options engine_options;
     TW_TRY(check_options(options, err));
     tw_status status;
-    t.tracer = (struct tw_tracer_options){
+    t.shared.tracer = (struct tw_tracer_options){
         .top_k = options->log.top_k, .weight_float = options->log.weight_type == 1, .force = options->log.force};
-    TW_TRY(parse_log(&t.tracer, options->log.log, err));
-    TW_TRY_GOTO(status, done, tw_open_model(&t.model, &t.tokenizer, invocation->operands[0], err));
-    TW_TRY_GOTO(status, done, tw_run_settings_apply(&t.run, &t.continuation, invocation, &options->run, err));
+    TW_TRY(parse_log(&t.shared.tracer, options->log.log, err));
+    TW_TRY_GOTO(status, done, tw_open_model(&t.shared.model, &t.shared.tokenizer, invocation->operands[0], err));
+    TW_TRY_GOTO(status, done, tw_run_settings_apply(&t.shared.run, &t.continuation, invocation, &options->run, err));
     tw_engine_settings_apply(&engine_options, &options->engine, options->run.seed);
-    TW_TRY_GOTO(status, done, tw_engine_open(&t.engine, t.model, &engine_options, err));
+    TW_TRY_GOTO(status, done, tw_engine_open(&t.shared.engine, t.shared.model, &engine_options, err));
     if (options->log.prompts)
         status = trace_lines(&t, err);
     else if (options->log.task)
@@ -374,9 +283,9 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
         status = trace_input(&t, err);
 done:
     tw_continuation_release(&t.continuation);
-    tw_engine_free(t.engine);
-    tw_tokenizer_free(t.tokenizer);
-    tw_model_free(t.model);
+    tw_engine_free(t.shared.engine);
+    tw_tokenizer_free(t.shared.tokenizer);
+    tw_model_free(t.shared.model);
     return status;
 }
 

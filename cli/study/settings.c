@@ -304,6 +304,17 @@ tw_status tw_study_settings_parse(struct tw_study_settings *settings, const char
         if (!copy[i].options) copy[i].options = engine, copy[i].size = engine_size;
     settings->kinds = copy;
     struct parser parser = {.settings = settings, .kinds = copy, .name = name, .err = err};
+    /* The library tells of keys alone: sections are found here, so that one without keys, all defaults, is there too.
+     */
+    for (rest = tw_view_of(text); parser.status == TW_OK && tw_parse_next(&one, &rest, '\n');) {
+        while (one.size && (*one.data == ' ' || *one.data == '\t')) one.data++, one.size--;
+        const char *end = one.size && *one.data == '[' ? memchr(one.data, ']', one.size) : NULL;
+        char title[LONGEST + 1];
+        if (!end) continue;
+        memcpy(title, one.data + 1, (size_t)(end - one.data) - 1);
+        title[end - one.data - 1] = 0;
+        section(&parser, title);
+    }
     const int line = ini_parse_string(text, on_key, &parser);
     tw_status status = parser.status;
     if (status == TW_OK && line != 0)
