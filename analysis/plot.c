@@ -70,16 +70,19 @@ static tw_status read_json(struct tw_table *table, struct tw_view text, const ch
     return status;
 }
 
+tw_status tw_plot_parse_table(struct tw_table *table, struct tw_view text, const char *name, struct tw_error *err) {
+    size_t blank = 0;
+    while (blank < text.size && memchr(" \t\r\n", text.data[blank], 4)) blank++;
+    return blank < text.size && text.data[blank] == '{' ? read_json(table, text, name, err)
+                                                        : tw_table_read_csv(table, text, name, err);
+}
+
 tw_status tw_plot_read_table(struct tw_table *table, const char *path, struct tw_error *err) {
     struct tw_text text = {0};
     *table = (struct tw_table){0};
     tw_status status = tw_file_read(&text, path, (size_t)1 << 30, "table", err);
-    if (status == TW_OK) {
-        const char *const begin = tw_text_string(&text) + strspn(tw_text_string(&text), " \t\r\n");
-        const char *const name = strcmp(path, "-") == 0 ? "standard input" : path;
-        status = *begin == '{' ? read_json(table, tw_text_view(&text), name, err)
-                               : tw_table_read_csv(table, tw_text_view(&text), name, err);
-    }
+    if (status == TW_OK)
+        status = tw_plot_parse_table(table, tw_text_view(&text), strcmp(path, "-") == 0 ? "standard input" : path, err);
     tw_text_release(&text);
     return status;
 }

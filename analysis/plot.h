@@ -75,5 +75,7 @@ tw_status tw_plot(const struct tw_plot_kind *kind, const struct tw_plot_input *i
  * list of flat objects with the same members; the members' names become the columns). On failure nothing is held.
  */
 tw_status tw_plot_read_table(struct tw_table *table, const char *path, struct tw_error *err);
+/* The same from text; `name` stands for the file in messages. */
+tw_status tw_plot_parse_table(struct tw_table *table, struct tw_view text, const char *name, struct tw_error *err);
 
 #endif
