@@ -15,7 +15,8 @@ tw_status tw_model_out_of_memory(const char *path, struct tw_error *err) {
     return TW_FAIL(err, TW_E_MEMORY, "out of memory while reading model '%s'", path);
 }
 
-char *tw_model_name_of(const char *path) {
+/* The last part of a path without ".gguf" or ".json". */
+static struct tw_view last_part(const char *path) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/') end--;
     size_t start = end;
@@ -25,7 +26,18 @@ char *tw_model_name_of(const char *path) {
         const size_t n = strlen(endings[i]);
         if (end - start > n && memcmp(path + end - n, endings[i], n) == 0) end -= n;
     }
-    return strndup(path + start, end - start);
+    return (struct tw_view){path + start, end - start};
+}
+
+tw_status tw_model_set_name(struct tw_model *model, struct tw_view name, struct tw_error *err) {
+    enum { LONGEST = 255 };
+    if (name.size == 0) name = last_part(model->path);
+    name.size = tw_min_size(name.size, LONGEST);
+    struct tw_text text = {0};
+    tw_text_append_utf8_repaired(&text, name, false);
+    if (tw_text_ok(&text)) model->config.name = strdup(tw_text_string(&text));
+    tw_text_release(&text);
+    return model->config.name ? TW_OK : tw_model_out_of_memory(model->path, err);
 }
 
 static bool has_ending(const char *path, const char *ending) {

@@ -27,7 +27,7 @@ tw_status tw_model_finish_gguf(struct tw_model *model, struct tw_error *err);
 tw_status tw_model_finish_config(struct tw_model *model, struct tw_view json, struct tw_error *err);
 
 tw_status tw_model_out_of_memory(const char *path, struct tw_error *err);
-/* The last part of a path without ".gguf" or ".json"; free with free(). */
-char *tw_model_name_of(const char *path);
+/* Sets config.name: `name`, or where that is empty the last part of the path; valid UTF-8, at most 255 bytes of it. */
+tw_status tw_model_set_name(struct tw_model *model, struct tw_view name, struct tw_error *err);
 
 #endif

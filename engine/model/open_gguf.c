@@ -128,8 +128,7 @@ tw_status tw_model_finish_gguf(struct tw_model *model, struct tw_error *err) {
     struct tw_model_files *files = model->files;
     struct tw_view name = {0};
     TW_TRY(tw_gguf_get_string(&name, &files->gguf[0], "general.name", false, err));
-    model->config.name = name.size ? strndup(name.data, name.size) : tw_model_name_of(model->path);
-    if (!model->config.name) return tw_model_out_of_memory(model->path, err);
+    TW_TRY(tw_model_set_name(model, name, err));
 
     struct tw_recipe recipe;
     struct tw_catalogue catalogue = {0};

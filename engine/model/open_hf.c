@@ -131,18 +131,13 @@ static tw_status list_tensors(struct tw_catalogue *catalogue, const struct tw_mo
 /* ---- models -------------------------------------------------------------------------------------------------------
  */
 
-static tw_status name_model(struct tw_model *model, struct tw_error *err) {
-    model->config.name = tw_model_name_of(model->path);
-    return model->config.name ? TW_OK : tw_model_out_of_memory(model->path, err);
-}
-
 static void take_end_tokens(struct tw_model *model, const struct tw_recipe *recipe) {
     memcpy(model->end_tokens, recipe->end_tokens, sizeof model->end_tokens);
     model->n_end_tokens = recipe->n_end_tokens;
 }
 
 tw_status tw_model_open_folder(struct tw_model *model, struct tw_error *err) {
-    TW_TRY(name_model(model, err));
+    TW_TRY(tw_model_set_name(model, (struct tw_view){0}, err));
     const char *config = in_folder(model, TW_VIEW("config.json"));
     if (!config) return tw_model_out_of_memory(model->path, err);
     if (!is_there(config))
@@ -170,7 +165,7 @@ tw_status tw_model_open_folder(struct tw_model *model, struct tw_error *err) {
 
 tw_status tw_model_finish_config(struct tw_model *model, struct tw_view json, struct tw_error *err) {
     struct tw_recipe recipe;
-    TW_TRY(name_model(model, err));
+    TW_TRY(tw_model_set_name(model, (struct tw_view){0}, err));
     TW_TRY(tw_recipe_from_json(&recipe, json, model->path, err));
     const tw_status status = tw_weights_bind(model, &model->files->owned, &recipe, NULL, TW_NAMING_HF,
                                              recipe.tied ? TW_TIED_YES : TW_TIED_NO, err);
