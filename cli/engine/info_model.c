@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/info.h"
 #include "engine/model/model.h"
+#include "engine/tokenizer/chat.h"
 #include "engine/tokenizer/tokenizer.h"
 
 /* How often each type occurs among the matrices, and how many bytes they have. */
@@ -106,6 +107,11 @@ tw_status tw_info_model(struct tw_table *table, const char *path, struct tw_erro
             status = tw_tokenizer_check_rows(tokenizer, model->config.n_vocab, err);
             tw_info_row(table, "tokenizer", "%zu tokens, split rule %s", tw_tokenizer_size(tokenizer),
                         tw_tokenizer_split_name(tokenizer));
+            const char *family = tw_chat_family(tokenizer);
+            tw_info_row(table, "chat template", "%s",
+                        family                             ? family
+                        : tw_chat_template(tokenizer).size ? "not known"
+                                                           : "none");
             warn_lines(tw_tokenizer_warnings(tokenizer));
             tw_tokenizer_free(tokenizer);
         }

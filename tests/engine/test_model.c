@@ -348,6 +348,22 @@ START_TEST(versions) {
 }
 END_TEST
 
+/* Traces record the model's name, so it has to be text. */
+START_TEST(names_are_text) {
+    struct tw_gguf_writer writer;
+    struct tw_text file = {0};
+    tw_tiny_write_gguf(&writer, &(struct tw_tiny){0});
+    tw_gguf_finish(&file, &writer);
+    char *name = memmem(file.data, file.size, "tiny", 4);
+    ck_assert_ptr_nonnull(name);
+    memcpy(name, "t\xff\0y", 4);
+    struct tw_model *model = tw_must_open(write_text(&file));
+    ck_assert_str_eq(model->config.name, "t\xef\xbf\xbd\xef\xbf\xbdy");
+    tw_model_free(model);
+    tw_text_release(&file);
+}
+END_TEST
+
 START_TEST(what_is_no_model) {
     const char *folder = tw_test_folder();
     const char *path = tw_test_path(folder, "thing.gguf");
@@ -611,6 +627,7 @@ Suite *tw_suite_model(void) {
     tcase_add_test(gguf, duplicates_and_cut_data);
     tcase_add_test(gguf, cut_anywhere);
     tcase_add_test(gguf, versions);
+    tcase_add_test(gguf, names_are_text);
     tcase_add_test(gguf, what_is_no_model);
     tcase_add_test(gguf, split_files);
     suite_add_tcase(suite, gguf);
