@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "engine/tokenizer/normalize.h"
 #include "engine/tokenizer/tokenizer.h"
 
 /* Added tokens that are matched at all: a base vocabulary's unknown token is one too when it is written as a marker. */
@@ -118,11 +119,6 @@ static size_t lower_bound(const struct tw_added *added, size_t low, size_t high,
     return low;
 }
 
-static bool is_space(uint32_t c) {
-    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
 static bool is_word(uint32_t c) {
     const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
     return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NO) || category == UTF8PROC_CATEGORY_PC;
@@ -200,9 +196,10 @@ struct tw_added_match tw_added_find(const struct tw_added *added, struct tw_view
         if (!token) continue;
         struct tw_added_match match = {begin, begin + token->size, token->id};
         size_t edge;
-        while (token->strip_left && match.begin > from && is_space(before(text, match.begin, &edge)) && edge >= from)
+        while (token->strip_left && match.begin > from && tw_is_space(before(text, match.begin, &edge)) && edge >= from)
             match.begin = edge;
-        while (token->strip_right && match.end < text.size && is_space(after(text, match.end, &edge))) match.end = edge;
+        while (token->strip_right && match.end < text.size && tw_is_space(after(text, match.end, &edge)))
+            match.end = edge;
         return match;
     }
     return (struct tw_added_match){text.size, text.size, TW_NO_TOKEN};

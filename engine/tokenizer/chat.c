@@ -1,114 +1,106 @@
+/* Rendering a conversation with the family's writer, and encoding it with the template's own markers told apart. */
 #include "engine/tokenizer/chat.h"
 
 #include <stdlib.h>
 
-#include "engine/tokenizer/chat_render.h"
+#include "base/checked.h"
+#include "engine/tokenizer/chat_families.h"
 #include "engine/tokenizer/internal.h"
 
-struct tw_view tw_chat_template(const struct tw_tokenizer *tokenizer) {
-    return tw_text_view(&tokenizer->chat_template);
+struct tw_view tw_chat_template(const struct tw_tokenizer *t) {
+    return tw_text_view(&t->chat_template);
 }
 
-static const struct tw_chat_family *family_of(const struct tw_tokenizer *tokenizer) {
-    const struct tw_view template = tw_chat_template(tokenizer);
-    if (template.size == 0) return NULL;
-    for (const struct tw_chat_family *f = tw_chat_families; f->name; f++)
-        if (f->is(template)) return f;
-    return NULL;
-}
-
-const char *tw_chat_family(const struct tw_tokenizer *tokenizer) {
-    const struct tw_chat_family *family = family_of(tokenizer);
+const char *tw_chat_family(const struct tw_tokenizer *t) {
+    struct tw_chat_template_text source;
+    tw_chat_template_read(&source, tw_chat_template(t));
+    const struct tw_chat_family *family = tw_chat_family_of(&source);
+    tw_chat_template_release(&source);
     return family ? family->name : NULL;
 }
 
-bool tw_chat_contains(struct tw_view text, const char *part) {
-    return text.size && memmem(text.data, text.size, part, strlen(part)) != NULL;
-}
-
-void tw_chat_put(struct tw_chat_writer *writer, struct tw_view text) {
-    if (text.size == 0) return;
-    const size_t begin = writer->chat->text.size;
-    tw_text_append(&writer->chat->text, text);
-    if (writer->n_parsed && writer->parsed[writer->n_parsed - 1].end == begin) {
-        writer->parsed[writer->n_parsed - 1].end += text.size;
+void tw_chat_say(struct tw_chat_writer *w, struct tw_view text) {
+    const size_t begin = w->chat->text.size;
+    tw_text_append(&w->chat->text, text);
+    const size_t end = w->chat->text.size;
+    if (w->n_markers && w->markers[w->n_markers - 1].end == begin) {
+        w->markers[w->n_markers - 1].end = end;
         return;
     }
-    if (writer->n_parsed == writer->capacity) {
-        const size_t capacity = writer->capacity ? writer->capacity * 2 : 16;
-        struct tw_byte_span *larger = realloc(writer->parsed, capacity * sizeof *larger);
-        if (!larger) {
-            writer->failed = true;
+    if (w->n_markers == w->markers_capacity) {
+        const size_t capacity = tw_max_size(16, 2 * w->markers_capacity);
+        struct tw_byte_span *markers = realloc(w->markers, capacity * sizeof *markers);
+        if (!markers) {
+            w->failed = true;
             return;
         }
-        writer->parsed = larger;
-        writer->capacity = capacity;
+        w->markers = markers;
+        w->markers_capacity = capacity;
     }
-    writer->parsed[writer->n_parsed++] = (struct tw_byte_span){begin, begin + text.size};
+    w->markers[w->n_markers++] = (struct tw_byte_span){begin, end};
 }
 
-void tw_chat_put_content(struct tw_chat_writer *writer, size_t i, size_t before, size_t end) {
-    const struct tw_text *content = &writer->messages[i].content;
-    struct tw_chat_span *span = &writer->chat->messages[i];
-    *span = (struct tw_chat_span){.begin = writer->chat->text.size, .trimmed_before = before, .rendered = true};
-    if (end > before) tw_text_append(&writer->chat->text, (struct tw_view){content->data + before, end - before});
-    span->end = writer->chat->text.size;
+void tw_chat_quote(struct tw_chat_writer *w, struct tw_view text) { tw_text_append(&w->chat->text, text); }
+
+void tw_chat_put(struct tw_chat_writer *w, size_t i, struct tw_view part) {
+    struct tw_chat_span *span = &w->chat->messages[i];
+    span->begin = w->chat->text.size;
+    tw_chat_quote(w, part);
+    span->end = w->chat->text.size;
+    span->trimmed_before = part.data ? (size_t)(part.data - tw_text_view(&w->messages[i].content).data) : 0;
+    span->rendered = true;
 }
 
-void tw_chat_put_message(struct tw_chat_writer *writer, size_t i) {
-    tw_chat_put_content(writer, i, 0, writer->messages[i].content.size);
+static tw_status render(struct tw_chat_writer *w, struct tw_tokenizer *t, struct tw_view answer_opening,
+                        struct tw_error *err) {
+    if (t->chat_template.size == 0)
+        return TW_FAIL(err, TW_E_UNSUPPORTED,
+                       "model '%s' has no chat template; use --raw to give it the text without one", t->name);
+    const struct tw_chat_family *family = tw_chat_family_of(w->source);
+    if (!family) {
+        struct tw_text names = {0};
+        tw_chat_family_names(&names);
+        tw_fail(err, TW_E_UNSUPPORTED,
+                "model '%s': its chat template is none of those that are known (%s); use --raw to give it the text "
+                "without one",
+                t->name, tw_text_string(&names));
+        tw_text_release(&names);
+        return TW_E_UNSUPPORTED;
+    }
+    if (w->n_messages == 0) return TW_FAIL(err, TW_E_INPUT, "a conversation needs at least one message");
+    TW_TRY(family->render(w, err));
+    if (w->generation_prompt) tw_chat_quote(w, answer_opening);
+    if (w->failed || !tw_text_ok(&w->chat->text))
+        return TW_FAIL(err, TW_E_MEMORY, "model '%s': no memory for the rendered conversation", t->name);
+    return TW_OK;
 }
 
-/* What Jinja's trim drops: white space. */
-static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-void tw_chat_put_trimmed_message(struct tw_chat_writer *writer, size_t i) {
-    const struct tw_text *content = &writer->messages[i].content;
-    size_t begin = 0, end = content->size;
-    while (begin < end && is_space(content->data[begin])) begin++;
-    while (end > begin && is_space(content->data[end - 1])) end--;
-    tw_chat_put_content(writer, i, begin, end);
-}
-
-static struct tw_view written_as(const struct tw_tokenizer *tokenizer, int32_t id) {
-    return id == TW_NO_TOKEN ? (struct tw_view){0} : tw_tokenizer_bytes(tokenizer, id);
-}
-
-tw_status tw_chat_render(struct tw_chat *chat, struct tw_tokenizer *tokenizer, const struct tw_message *messages,
+tw_status tw_chat_render(struct tw_chat *chat, struct tw_tokenizer *t, const struct tw_message *messages,
                          size_t n_messages, bool generation_prompt, struct tw_view answer_opening,
                          enum tw_special special, struct tw_error *err) {
-    const struct tw_chat_family *family = family_of(tokenizer);
-    if (tw_chat_template(tokenizer).size == 0)
-        return TW_FAIL(err, TW_E_UNSUPPORTED, "'%s' has no chat template; --raw runs the text as it is",
-                       tokenizer->name);
-    if (!family)
-        return TW_FAIL(err, TW_E_UNSUPPORTED,
-                       "the chat template of '%s' is of no family that is known; --raw runs the text as it is",
-                       tokenizer->name);
-    if (n_messages == 0) return TW_FAIL(err, TW_E_INPUT, "a conversation without messages cannot be rendered");
-    struct tw_chat_writer writer = {
-        .chat = chat,
-        .template = tw_chat_template(tokenizer),
-        .bos = written_as(tokenizer, tw_tokenizer_bos(tokenizer)),
-        .eos = written_as(tokenizer, tw_tokenizer_eos(tokenizer)),
-        .messages = messages,
-        .n_messages = n_messages,
-        .generation_prompt = generation_prompt,
-    };
-    chat->messages = calloc(n_messages, sizeof *chat->messages);
-    chat->n_messages = n_messages;
-    tw_status status = TW_OK;
-    if (!chat->messages) writer.failed = true;
-    if (!writer.failed) status = family->render(&writer, err);
-    if (status == TW_OK) tw_text_append(&chat->text, answer_opening);
-    if (status == TW_OK && (writer.failed || !tw_text_ok(&chat->text)))
-        status = TW_FAIL(err, TW_E_MEMORY, "out of memory for a conversation of %zu messages", n_messages);
+    tw_chat_release(chat);
+    struct tw_chat_template_text source;
+    tw_chat_template_read(&source, tw_chat_template(t));
+    struct tw_chat_writer writer = {.chat = chat,
+                                    .source = &source,
+                                    .bos = tw_tokenizer_bytes(t, t->bos),
+                                    .eos = tw_tokenizer_bytes(t, t->eos),
+                                    .messages = messages,
+                                    .n_messages = n_messages,
+                                    .generation_prompt = generation_prompt};
+    chat->messages = calloc(n_messages + 1, sizeof *chat->messages);
+    chat->n_messages = chat->messages ? n_messages : 0;
+    tw_status status = chat->messages && tw_text_ok(&source.plain) && tw_text_ok(&source.squeezed)
+                           ? TW_OK
+                           : TW_FAIL(err, TW_E_MEMORY, "model '%s': no memory for the conversation", t->name);
+    if (status == TW_OK) status = render(&writer, t, answer_opening, err);
     if (status == TW_OK) {
         const struct tw_encode_options options = {
-            .special = special, .parsed_spans = writer.parsed, .n_parsed_spans = writer.n_parsed};
-        status = tw_tokenizer_encode(&chat->tokens, tokenizer, tw_text_view(&chat->text), &options, NULL, err);
+            .special = special, .parsed_spans = writer.markers, .n_parsed_spans = writer.n_markers};
+        status = tw_tokenizer_encode(&chat->tokens, t, tw_text_view(&chat->text), &options, NULL, err);
     }
-    free(writer.parsed);
+    free(writer.markers);
+    tw_chat_template_release(&source);
     return status;
 }
 

@@ -10,6 +10,11 @@
 
 #include "base/checked.h"
 
+bool tw_is_space(uint32_t c) {
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
 void tw_normalized_release(struct tw_normalized *n) {
     tw_text_release(&n->text);
     free(n->sources);

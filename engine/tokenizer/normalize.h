@@ -36,4 +36,7 @@ struct tw_normalize_rules {
 bool tw_normalize(struct tw_normalized *normalized, struct tw_view text, const struct tw_normalize_rules *rules,
                   bool prefix);
 
+/* Unicode's White_Space. */
+bool tw_is_space(uint32_t code_point);
+
 #endif
