@@ -51,17 +51,19 @@ static const struct tw_cell *cell(const struct matching *matching, size_t row, i
                                                 : tw_table_cell(matching->table, row, matching->column[column]);
 }
 
-static bool same(const struct tw_cell *a, const struct tw_cell *b) {
+static int compare_cells(const struct tw_cell *a, const struct tw_cell *b) {
     double x, y;
-    if (tw_cell_number(&x, a) && tw_cell_number(&y, b)) return x == y;
-    if (a->type != b->type) return false;
-    return a->type != TW_CELL_TEXT || !strcmp(a->text, b->text);
+    if (tw_cell_number(&x, a) && tw_cell_number(&y, b)) return (x > y) - (x < y);
+    if (a->type != b->type) return a->type < b->type ? -1 : 1;
+    return a->type == TW_CELL_TEXT ? strcmp(a->text, b->text) : 0;
 }
 
-static bool same_group(const struct matching *matching, size_t a, size_t b) {
-    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-        if (!same(cell(matching, a, shared[i]), cell(matching, b, shared[i]))) return false;
-    return true;
+static int compare_groups(const struct matching *matching, size_t a, size_t b) {
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        const int order = compare_cells(cell(matching, a, shared[i]), cell(matching, b, shared[i]));
+        if (order) return order;
+    }
+    return 0;
 }
 
 /* The policy's text; "" when the cell is none. */
@@ -81,33 +83,72 @@ static bool point_of(struct tw_match_point *point, const struct matching *matchi
            tw_cell_number(&point->miss_rate, cell(matching, row, MISS_RATE));
 }
 
-/* Whether the policy of row `of` has a point of the same budget as row `row` in the same group. */
-static bool has_budget(const struct matching *matching, size_t of, size_t row) {
-    for (size_t i = 0; i < matching->table->n_rows; i++)
-        if (!strcmp(policy_of(matching, i), policy_of(matching, of)) && same_group(matching, i, of) &&
-            same(cell(matching, i, BUDGET), cell(matching, row, BUDGET)))
-            return true;
-    return false;
+/* Curves: rows sorted by group, then policy, then budget; a curve is a run of them of one group and policy. */
+static int by_curve(const void *a, const void *b, void *matching) {
+    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    int order = compare_groups(matching, x, y);
+    if (!order) order = strcmp(policy_of(matching, x), policy_of(matching, y));
+    if (!order) order = compare_cells(cell(matching, x, BUDGET), cell(matching, y, BUDGET));
+    return order ? order : (x > y) - (x < y);
 }
 
-/* The reference's miss rate to hold the row against; NAN when there is none. points [n_rows] is scratch. */
-static double reference_of(const struct matching *matching, size_t row, const char *reference,
-                           struct tw_match_point *points) {
-    const bool equal_budget = is_policy(policy_of(matching, row), "evict");
-    struct tw_match_point own;
-    size_t n = 0;
-    if (!point_of(&own, matching, row)) return NAN;
-    for (size_t i = 0; i < matching->table->n_rows; i++) {
-        if (strcmp(policy_of(matching, i), reference) || !same_group(matching, i, row)) continue;
+static size_t curve_end(const struct matching *matching, const size_t *rows, size_t begin) {
+    size_t end = begin + 1;
+    while (end < matching->table->n_rows && !compare_groups(matching, rows[begin], rows[end]) &&
+           !strcmp(policy_of(matching, rows[begin]), policy_of(matching, rows[end])))
+        end++;
+    return end;
+}
+
+/* The reference's miss rate for each row of one curve; reference [n_reference] are the rows of the reference's. */
+static void match_curve(double *rate, const struct matching *matching, const size_t *curve, size_t n,
+                        const size_t *reference, size_t n_reference, struct tw_match_point *points) {
+    const bool equal_budget = is_policy(policy_of(matching, curve[0]), "evict");
+    size_t n_points = 0;
+    for (size_t i = 0, j = 0; i < n && j < n_reference;) {
+        const int order = compare_cells(cell(matching, curve[i], BUDGET), cell(matching, reference[j], BUDGET));
         struct tw_match_point point;
-        if (!point_of(&point, matching, i)) continue;
-        if (equal_budget) {
-            if (same(cell(matching, i, BUDGET), cell(matching, row, BUDGET))) return point.miss_rate;
-        } else if (has_budget(matching, row, i)) {
-            points[n++] = point;
+        if (order == 0 && point_of(&point, matching, reference[j])) {
+            points[n_points++] = point;
+            if (equal_budget) rate[curve[i]] = point.miss_rate;
+        }
+        i += order <= 0;
+        j += order >= 0;
+    }
+    if (equal_budget) return;
+    for (size_t i = 0; i < n; i++) {
+        struct tw_match_point own;
+        if (point_of(&own, matching, curve[i])) rate[curve[i]] = tw_match_interpolate(points, n_points, own.memory);
+    }
+}
+
+/* rate [n_rows]: the reference's miss rate to hold each row against; NAN where there is none. */
+static tw_status match_rows(double *rate, const struct matching *matching, const char *reference,
+                            struct tw_error *err) {
+    const size_t n_rows = matching->table->n_rows;
+    size_t *rows = malloc((n_rows + 1) * sizeof *rows);
+    struct tw_match_point *points = malloc((n_rows + 1) * sizeof *points);
+    if (!rows || !points) {
+        free(rows);
+        free(points);
+        return TW_FAIL(err, TW_E_MEMORY, "not enough memory to compare %zu rows", n_rows);
+    }
+    for (size_t i = 0; i < n_rows; i++) rows[i] = i, rate[i] = NAN;
+    qsort_r(rows, n_rows, sizeof *rows, by_curve, (void *)matching);
+    for (size_t begin = 0, end; begin < n_rows; begin = end) { /* a group */
+        size_t from = begin, n_reference = 0;
+        for (end = begin; end < n_rows && !compare_groups(matching, rows[begin], rows[end]); end++)
+            if (!strcmp(policy_of(matching, rows[end]), reference)) {
+                if (n_reference++ == 0) from = end;
+            }
+        for (size_t at = begin, next; at < end; at = next) { /* a curve of it */
+            next = curve_end(matching, rows, at);
+            match_curve(rate, matching, rows + at, next - at, rows + from, n_reference, points);
         }
     }
-    return equal_budget ? NAN : tw_match_interpolate(points, n, own.memory);
+    free(rows);
+    free(points);
+    return TW_OK;
 }
 
 static void put_copy(struct tw_table *out, const struct tw_cell *from) {
@@ -137,34 +178,35 @@ static struct tw_match_summary *summary_of(struct tw_match_summaries *summaries,
 
 static tw_status compare(struct tw_table *out, struct tw_match_summaries *summaries, const struct matching *matching,
                          const char *reference, struct tw_error *err) {
-    struct tw_match_point *points = malloc((matching->table->n_rows + 1) * sizeof *points);
-    if (!points) return TW_FAIL(err, TW_E_MEMORY, "not enough memory to compare %zu rows", matching->table->n_rows);
-    tw_status status = TW_OK;
-    for (size_t row = 0; status == TW_OK && row < matching->table->n_rows; row++) {
+    const size_t n_rows = matching->table->n_rows;
+    double *rate = malloc((n_rows + 1) * sizeof *rate);
+    tw_status status = rate ? match_rows(rate, matching, reference, err)
+                            : TW_FAIL(err, TW_E_MEMORY, "not enough memory to compare %zu rows", n_rows);
+    for (size_t row = 0; status == TW_OK && row < n_rows; row++) {
         const char *policy = policy_of(matching, row);
-        if (!strcmp(policy, reference) || is_policy(policy, "full") || is_policy(policy, "min")) continue;
-        if (is_policy(policy, "reactive")) continue;
-        const double rate = reference_of(matching, row, reference, points);
-        tw_table_begin_row(out);
-        for (int c = 0; c < N_COLUMNS; c++) put_copy(out, cell(matching, row, c));
+        if (!strcmp(policy, reference) || is_policy(policy, "full") || is_policy(policy, "reactive") ||
+            is_policy(policy, "min"))
+            continue;
         struct tw_match_summary *summary = summary_of(summaries, policy);
         if (!summary) {
-            status = TW_FAIL(err, TW_E_MEMORY, "not enough memory to compare %zu rows", matching->table->n_rows);
+            status = TW_FAIL(err, TW_E_MEMORY, "not enough memory to compare %zu rows", n_rows);
             break;
         }
-        tw_table_put_double(out, rate);
+        tw_table_begin_row(out);
+        for (int c = 0; c < N_COLUMNS; c++) put_copy(out, cell(matching, row, c));
+        tw_table_put_double(out, rate[row]);
         struct tw_match_point own;
-        if (isnan(rate) || !point_of(&own, matching, row)) {
+        if (isnan(rate[row]) || !point_of(&own, matching, row)) {
             tw_table_put_empty(out);
             summary->left_out++;
             continue;
         }
-        const bool win = rate <= own.miss_rate + TW_MATCH_TOLERANCE;
+        const bool win = rate[row] <= own.miss_rate + TW_MATCH_TOLERANCE;
         tw_table_put_uint(out, win);
         summary->wins += win;
         summary->compared++;
     }
-    free(points);
+    free(rate);
     return status;
 }
 
