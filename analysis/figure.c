@@ -138,7 +138,7 @@ static void append_header(struct tw_text *out, const struct tw_figure *figure, c
     tw_figure_quote(out, output);
     tw_text_printf(out, "\nsmall = ',%.3g'\n", terminal->small);
     tw_text_append(out, TW_VIEW("set datafile missing 'NaN'\n"
-                                "set border 3 linewidth 1 linecolor rgb '#404040'\n"
+                                "set border 3 linewidth 1 linecolor rgb '#404040'\nset pointintervalbox 0\n"
                                 "set tics nomirror textcolor rgb '#202020'\n"
                                 "set grid back linetype 1 linecolor rgb '#e4e4e4' linewidth 0.7\n"
                                 "set key outside right top vertical Left reverse samplen 3 spacing 1.15 noenhanced\n"));

@@ -115,7 +115,7 @@ static void finish_points(struct chart *chart) {
         const double n = (double)p->n;
         p->memory /= n;
         p->misses /= n;
-        if (p->n > 1) p->deviation = sqrt(fmax(0, p->squares / n - p->misses * p->misses));
+        if (p->n > 1) p->deviation = sqrt(fmax(0, p->squares - n * p->misses * p->misses) / (n - 1)); /* as replay's */
         if (p->runs > 1 && !isnan(p->deviation)) chart->any_deviation = true;
     }
     qsort(chart->points, chart->n_points, sizeof *chart->points, by_panel_curve_budget);
@@ -130,12 +130,21 @@ static bool gap_between(const struct chart *chart, size_t panel, double low, dou
     return false;
 }
 
-/* The points of one curve in one panel as a block; false when there are none. */
+/*
+ * The points of one curve in one panel as a block; false when there are none. Of a long sweep only every `stride`-th
+ * point is marked and has a bar: about a dozen.
+ */
 static bool write_curve(struct tw_figure *figure, const struct chart *chart, size_t panel, size_t curve, size_t *block,
-                        bool *deviates) {
+                        bool *deviates, size_t *stride) {
+    enum { MARKED = 16 };
     bool begun = false;
     double last = NAN;
+    size_t n = 0;
+    for (size_t i = 0; i < chart->n_points; i++)
+        n += chart->points[i].panel == panel && chart->points[i].curve == curve && chart->points[i].n;
+    *stride = n / MARKED + 1;
     *deviates = false;
+    n = 0;
     for (size_t i = 0; i < chart->n_points; i++) {
         const struct point *const p = &chart->points[i];
         if (p->panel != panel || p->curve != curve || !p->n) continue;
@@ -145,7 +154,7 @@ static bool write_curve(struct tw_figure *figure, const struct chart *chart, siz
         last = p->budget;
         tw_figure_number(figure, p->memory);
         tw_figure_number(figure, p->misses);
-        tw_figure_number(figure, p->runs > 1 ? p->deviation : NAN);
+        tw_figure_number(figure, p->runs > 1 && n++ % *stride == 0 ? p->deviation : NAN);
         tw_text_append_char(&figure->data, '\n');
         *deviates = *deviates || (p->runs > 1 && !isnan(p->deviation));
     }
@@ -177,7 +186,7 @@ static void set_axes(struct tw_figure *figure, const struct chart *chart, size_t
         tw_text_append(script, TW_VIEW("set xrange [0:1]\n"));
 }
 
-static void write_style(struct tw_text *script, const char *policy, size_t look) {
+static void write_style(struct tw_text *script, const char *policy, size_t look, size_t stride) {
     if (!strcmp(policy, "min")) {
         tw_text_printf(script, " with lines linecolor rgb '%s' linewidth 2.2", tw_figure_colour(look));
         return;
@@ -186,6 +195,7 @@ static void write_style(struct tw_text *script, const char *policy, size_t look)
     tw_figure_look(script, look);
     /* rkv and reasonalloc often coincide: one shape shows around the other */
     tw_text_printf(script, " linewidth 1.6 pointsize %s", !strcmp(policy, "rkv") ? "1.5" : "1");
+    if (stride > 1) tw_text_printf(script, " pointinterval %zu", stride);
 }
 
 /* What people read in the legend. */
@@ -199,10 +209,10 @@ static void draw_panel(struct tw_figure *figure, const struct chart *chart, size
     for (int floor = 1; floor >= 0; floor--) /* the floor lies under the others */
         for (size_t c = 0; c < chart->curves.n; c++) {
             const char *const policy = chart->curves.items[c];
-            size_t block;
+            size_t block, stride;
             bool deviates;
             if ((strcmp(policy, "min") == 0) != (floor == 1) ||
-                !write_curve(figure, chart, panel, c, &block, &deviates))
+                !write_curve(figure, chart, panel, c, &block, &deviates, &stride))
                 continue;
             if (deviates)
                 tw_text_printf(
@@ -211,7 +221,7 @@ static void draw_panel(struct tw_figure *figure, const struct chart *chart, size
                     first ? "" : ", \\\n ", block, tw_figure_colour(looks[c]));
             if (deviates) first = false;
             tw_text_printf(&figure->script, "%s $d%zu using 1:2", first ? "" : ", \\\n ", block);
-            write_style(&figure->script, policy, looks[c]);
+            write_style(&figure->script, policy, looks[c], stride);
             tw_text_append(&figure->script, TW_VIEW(" notitle"));
             first = false;
         }
@@ -220,7 +230,7 @@ static void draw_panel(struct tw_figure *figure, const struct chart *chart, size
         for (size_t c = 0; c < chart->curves.n; c++) {
             if (!chart->has_value[c] || looks[c] != look) continue;
             tw_text_append(&figure->script, TW_VIEW(", \\\n  keyentry"));
-            write_style(&figure->script, chart->curves.items[c], looks[c]);
+            write_style(&figure->script, chart->curves.items[c], looks[c], 1);
             tw_text_append(&figure->script, TW_VIEW(" title "));
             tw_figure_quote(&figure->script, legend_of(chart->curves.items[c]));
             tw_text_append(&figure->script, TW_VIEW(" noenhanced"));
