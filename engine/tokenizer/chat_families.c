@@ -94,15 +94,18 @@ static bool is_chatml(const char *t) {
  * The system message that the template writes when there is none: a string literal that holds all of it. (Literals that
  * end behind "system\n" go on with the message given.)
  */
-static struct tw_view default_system(const char *template) {
+static bool default_system(struct tw_text *system, const char *template) {
     static const char open[] = "<|im_start|>system\n", close[] = "<|im_end|>";
     for (const char *at = template; (at = strstr(at, open)); at += sizeof open - 1) {
         if (at == template || (at[-1] != '\'' && at[-1] != '"')) continue;
-        const char *text = at + sizeof open - 1, *end = strstr(text, close);
-        const char *quote = strchr(text, at[-1]);
-        if (end && quote && end < quote) return (struct tw_view){text, (size_t)(end - text)};
+        tw_text_clear(system);
+        for (const char *c = at + sizeof open - 1; *c && *c != at[-1]; c++) {
+            if (strncmp(c, close, sizeof close - 1) == 0) return true;
+            if (*c == '\\' && c[1]) c++;
+            tw_text_append_char(system, *c);
+        }
     }
-    return (struct tw_view){0};
+    return false;
 }
 
 static void open_chatml(struct tw_chat_writer *w, enum tw_role role) {
@@ -113,12 +116,14 @@ static void open_chatml(struct tw_chat_writer *w, enum tw_role role) {
 
 static tw_status render_chatml(struct tw_chat_writer *w, struct tw_error *err) {
     (void)err;
-    const struct tw_view preset = default_system(tw_text_string(&w->source->plain));
-    if (preset.data && w->n_messages && !begins_with_system(w)) {
+    struct tw_text preset = {0};
+    if (!begins_with_system(w) && default_system(&preset, tw_text_string(&w->source->plain))) {
         open_chatml(w, TW_ROLE_SYSTEM);
-        tw_chat_say(w, preset);
+        tw_chat_say(w, tw_text_view(&preset));
         say(w, "<|im_end|>\n");
     }
+    w->failed |= !tw_text_ok(&preset);
+    tw_text_release(&preset);
     for (size_t i = 0; i < w->n_messages; i++) {
         open_chatml(w, w->messages[i].role);
         tw_chat_put(w, i, content_of(w, i));
