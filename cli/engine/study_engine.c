@@ -153,6 +153,8 @@ static tw_status open_model(struct model_runs *m, struct tw_error *err) {
     const struct tw_study_model *values = m->section->values;
     if (!values->path) return TW_FAIL(err, TW_E_INPUT, "section [model %s] has no key 'path'", m->section->name);
     TW_TRY(tw_open_model(&m->tracing.model, &m->tracing.tokenizer, values->path, err));
+    /* Two files may call themselves the same; the study's own names tell them apart. */
+    m->tracing.model_name = m->section->name;
     m->tracing.progress = m->study->progress;
     return TW_OK;
 }

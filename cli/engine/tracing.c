@@ -10,7 +10,7 @@ static tw_status fill_info(struct tw_trace_info *info, const struct tw_tracing *
                            const char *answer, struct tw_error *err) {
     char producer[64];
     snprintf(producer, sizeof producer, "tidewake %s", tw_version);
-    TW_TRY(tw_trace_info_set(&info->model, t->model->config.name, err));
+    TW_TRY(tw_trace_info_set(&info->model, t->model_name ? t->model_name : t->model->config.name, err));
     TW_TRY(tw_trace_info_set(&info->task, task, err));
     TW_TRY(tw_trace_info_set(&info->run, run, err));
     TW_TRY(tw_trace_info_set(&info->producer, producer, err));

@@ -9,6 +9,7 @@
 /* All that the runs of one invocation share. */
 struct tw_tracing {
     struct tw_model *model;
+    const char *model_name; /* for the trace's attribute; NULL: what the file calls it */
     struct tw_tokenizer *tokenizer;
     struct tw_engine *engine;
     struct tw_run_options run;

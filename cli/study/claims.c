@@ -66,6 +66,18 @@ static void wins(const struct tw_study *study, struct tw_report *report) {
     }
 }
 
+/* Steps a run of a model and task, on average. */
+static double mean_steps(const struct tw_study *study, const char *model, const char *task) {
+    const struct tw_table *average = &study->tables[TW_STUDY_AVERAGE];
+    for (size_t r = 0; r < average->n_rows; r++)
+        if (strcmp(text(average, r, "model"), model) == 0 && strcmp(text(average, r, "task"), task) == 0)
+            return number(average, r, "steps");
+    return NAN;
+}
+
+/* Heads drift with time: shorter runs than the paper's (hundreds of steps) cannot speak against it. */
+#define STEPS_TO_DRIFT 256
+
 /* WakeKV, section 2: a row of the churn table a model and task, at the first page size. */
 static void churn(const struct tw_study *study, struct tw_report *report) {
     static const struct {
@@ -82,6 +94,7 @@ static void churn(const struct tw_study *study, struct tw_report *report) {
             if (number(table, r, "page_size") != number(table, 0, "page_size")) continue;
             const char *model = text(table, r, "model");
             const double jaccard = number(table, r, published[i].jaccard_column);
+            const double steps = mean_steps(study, model, published[i].task);
             const double drift = number(table, r, "heads_with_event"), unstable = number(table, r, "unstable_fraction");
             struct tw_text claim = {0}, measured = {0};
             tw_text_printf(&claim, "The set of heads that read the needle changes from step to step (%s, %s)",
@@ -100,11 +113,12 @@ static void churn(const struct tw_study *study, struct tw_report *report) {
             if (isnan(drift))
                 tw_text_printf(&measured, "not defined for runs this short");
             else
-                tw_text_printf(&measured, "%.2f of the heads have a drift event", drift);
+                tw_text_printf(&measured, "%.2f of the heads have a drift event, in runs of %.0f steps", drift, steps);
             tw_report_claim(report,
-                            isnan(drift)  ? TW_VERDICT_OPEN
-                            : drift > 0.5 ? TW_VERDICT_HOLDS
-                                          : TW_VERDICT_FAILS,
+                            isnan(drift)             ? TW_VERDICT_OPEN
+                            : drift > 0.5            ? TW_VERDICT_HOLDS
+                            : steps < STEPS_TO_DRIFT ? TW_VERDICT_OPEN
+                                                     : TW_VERDICT_FAILS,
                             tw_text_string(&claim), published[i].drift, tw_text_string(&measured));
             tw_text_clear(&claim), tw_text_clear(&measured);
             tw_text_printf(&claim, "Short-window stability calls few of them unstable (%s, %s)", published[i].task,
