@@ -15,6 +15,9 @@
     X(compare) \
     X(plot) \
     X(info) \
+    X(check) \
+    X(convert) \
+    X(synth) \
     X(list)
 /* clang-format on */
 

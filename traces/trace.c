@@ -462,6 +462,10 @@ tw_status tw_trace_read_kept(struct tw_trace *trace, int32_t *kept, size_t layer
     return TW_OK;
 }
 
+size_t tw_trace_key_dim(const struct tw_trace *trace) {
+    return tw_trace_has(trace, TW_TRACE_KEY) ? trace->datasets[TW_TRACE_KEY].extent[3] : 0;
+}
+
 tw_status tw_trace_read_key(struct tw_trace *trace, uint16_t *key, size_t layer, size_t first_position,
                             size_t n_positions, struct tw_error *err) {
     TW_TRY(need(trace, TW_TRACE_KEY, err));

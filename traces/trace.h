@@ -158,7 +158,9 @@ tw_status tw_trace_read_window_vote(struct tw_trace *trace, uint16_t *vote, size
 size_t tw_trace_kept_width(const struct tw_trace *trace);
 /* kept [n_kv_heads][kept_width], -1 or in [0, prompt_length) */
 tw_status tw_trace_read_kept(struct tw_trace *trace, int32_t *kept, size_t layer, struct tw_error *err);
-/* key [n_positions][n_kv_heads][head_dim] bits of a half, finite; prompt_length + n_steps - 1 positions can be read. */
+/* The last extent of /kv/key (head_dim, where the file says that); 0 without it. */
+size_t tw_trace_key_dim(const struct tw_trace *trace);
+/* key [n_positions][n_kv_heads][key_dim] bits of a half, finite; prompt_length + n_steps - 1 positions can be read. */
 tw_status tw_trace_read_key(struct tw_trace *trace, uint16_t *key, size_t layer, size_t first_position,
                             size_t n_positions, struct tw_error *err);
 

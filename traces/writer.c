@@ -404,10 +404,14 @@ static tw_status check_step(const struct tw_trace_writer *writer, const struct t
     sound = sound && largest <= (uint32_t)step->context_length;
     for (size_t i = 0; i < n; i++)
         sound = sound && step->weight[i] >= 0 && step->weight[i] < 65520.0f; /* finite as half */
+    for (size_t i = 0; step->needle && i < info->n_layers * info->n_heads; i++)
+        sound = sound && step->needle[i] - step->needle[i] == 0;
+    for (size_t i = 0; step->copy_paste && i < info->n_layers * info->n_heads; i++)
+        sound = sound && step->copy_paste[i] <= 1;
     if (!sound)
         return TW_FAIL(err, TW_E_INPUT,
-                       "trace '%s': step %zu has a position beyond its context or a weight that is "
-                       "negative or not finite",
+                       "trace '%s': step %zu has a position beyond its context, or a weight or score "
+                       "that is negative or not finite",
                        writer->path, writer->n_steps);
     if (!writer->key || info->prompt_length + writer->n_steps == 0) return TW_OK;
     for (size_t l = 0; l < info->n_layers; l++)
