@@ -25,13 +25,14 @@ static const struct terminal {
     const char *options; /* a printf format of width and height in 1/96 inch */
     double scale;        /* of width and height */
     double small;        /* size of the small font, for numbers beside points */
+    double mark;         /* size of points, so that they look the same everywhere */
 } terminals[] = {
-    {".png", "pngcairo", "size %.0f,%.0f font 'Sans,18' linewidth 1.8 pointscale 1.8 background '#ffffff'", 2, 15},
-    {".png", "png", "size %.0f,%.0f large background '#ffffff'", 2, 15},
+    {".png", "pngcairo", "size %.0f,%.0f font 'Sans,18' linewidth 1.8 pointscale 1.8 background '#ffffff'", 2, 15, 1},
+    {".png", "png", "size %.0f,%.0f large background '#ffffff'", 2, 15, 1.5},
     {".pdf", "pdfcairo", "size %.3fin,%.3fin font 'Sans,9' linewidth 1 pointscale 0.6 background '#ffffff'", 1.0 / 96,
-     7.5},
-    {".pdf", "pdf", "size %.3fin,%.3fin", 1.0 / 96, 7.5},
-    {".svg", "svg", "size %.0f,%.0f font 'sans-serif,12' background '#ffffff'", 1, 10},
+     7.5, 1},
+    {".pdf", "pdf", "size %.3fin,%.3fin", 1.0 / 96, 7.5, 1},
+    {".svg", "svg", "size %.0f,%.0f font 'sans-serif,12' background '#ffffff'", 1, 10, 0.7},
 };
 enum { N_TERMINALS = sizeof terminals / sizeof *terminals };
 
@@ -136,7 +137,7 @@ static void append_header(struct tw_text *out, const struct tw_figure *figure, c
 #pragma GCC diagnostic pop
     tw_text_append(out, TW_VIEW("\nset output "));
     tw_figure_quote(out, output);
-    tw_text_printf(out, "\nsmall = ',%.3g'\n", terminal->small);
+    tw_text_printf(out, "\nsmall = ',%.3g'\nmark = %g\n", terminal->small, terminal->mark);
     tw_text_append(out, TW_VIEW("set datafile missing 'NaN'\n"
                                 "set border 3 linewidth 1 linecolor rgb '#404040'\nset pointintervalbox 0\n"
                                 "set tics nomirror textcolor rgb '#202020'\n"

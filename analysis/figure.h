@@ -6,7 +6,7 @@
  * gnuplot is a program of its own: where it is missing, the script, with the data in it, is written beside the place of
  * the figure, and the failure says so.
  *
- * Scripts may use `small`, the font of numbers beside points.
+ * Scripts may use `small`, the font of numbers beside points, and give sizes of points as multiples of `mark`.
  *
  * Text from files (names of models, tasks, policies) goes through tw_figure_quote: gnuplot then shows it as it is
  * typed, whatever underscores, quotes, braces, backslashes or '@' it holds.

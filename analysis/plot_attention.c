@@ -68,7 +68,7 @@ static void draw(struct tw_figure *figure, const struct grid *grid, const struct
     const double right = (double)grid->n_columns * width - 0.5, top = (double)grid->n_rows * height - 0.5;
     tw_text_printf(script,
                    "set xlabel 'decode step'\nset ylabel 'page of the context (%llu tokens a page)'\n"
-                   "set cblabel 'attention weight on the page (logged part)' offset 1,0\n"
+                   "set cblabel 'attention weight on the page (logged part)'\n"
                    "set logscale cb\nset cbrange [%g:1]\nset format cb '%%g'\n"
                    "set xrange [-0.5:%.1f]\nset yrange [-0.5:%.1f]\nunset grid\n",
                    (unsigned long long)page_size, least, right, top);

@@ -123,7 +123,7 @@ static void append_style(struct tw_text *script, size_t c, size_t n_steps) {
     static const int points[] = {0, 9, 5};
     tw_text_printf(script, " with %s linecolor rgb '%s' linewidth %s", c ? "linespoints" : "lines",
                    tw_figure_colour(curves[c].look), c ? "1.3" : "2.4");
-    if (c) tw_text_printf(script, " pointtype %d pointsize 0.8 pointinterval %zu", points[c], n_steps / 24 + 1);
+    if (c) tw_text_printf(script, " pointtype %d pointsize 0.8*mark pointinterval %zu", points[c], n_steps / 24 + 1);
 }
 
 static void draw_panel(struct tw_figure *figure, const struct panel *panel, bool legend) {
@@ -142,7 +142,7 @@ static void draw_panel(struct tw_figure *figure, const struct panel *panel, bool
         if (c == 0) /* faint points: single steps */
             tw_text_printf(
                 script,
-                " $d%zu using 1:3 with points pointtype 7 pointsize 0.25 linecolor rgb '#90c0e0' notitle, \\\n ",
+                " $d%zu using 1:3 with points pointtype 7 pointsize 0.25*mark linecolor rgb '#90c0e0' notitle, \\\n ",
                 block);
         tw_text_printf(script, "%s $d%zu using 1:2", first ? "" : ", \\\n ", block);
         append_style(script, c, panel->n_steps);
@@ -158,7 +158,7 @@ static void draw_panel(struct tw_figure *figure, const struct panel *panel, bool
     }
     if (legend)
         tw_text_append(script,
-                       TW_VIEW(", \\\n  keyentry with points pointtype 7 pointsize 0.25 linecolor rgb '#90c0e0' "
+                       TW_VIEW(", \\\n  keyentry with points pointtype 7 pointsize 0.25*mark linecolor rgb '#90c0e0' "
                                "title 'page sets, single steps'"));
     tw_text_append_char(script, '\n');
 }

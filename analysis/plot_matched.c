@@ -86,14 +86,14 @@ static void draw_panel(struct tw_figure *figure, const struct chart *chart, size
         tw_figure_end_block(figure);
         tw_text_printf(script, ", \\\n  $d%zu using 1:2 with points", block);
         tw_figure_look(script, looks[c]);
-        tw_text_append(script, TW_VIEW(" pointsize 1 notitle"));
+        tw_text_append(script, TW_VIEW(" pointsize 1*mark notitle"));
     }
     for (size_t c = 0; panel == 0 && c < chart->curves.n; c++) {
         struct tw_text title = {0};
         tw_text_printf(&title, "%s (%zu of %zu)", chart->curves.items[c], chart->wins[c], chart->comparisons[c]);
         tw_text_append(script, TW_VIEW(", \\\n  keyentry with points"));
         tw_figure_look(script, looks[c]);
-        tw_text_append(script, TW_VIEW(" pointsize 1 title "));
+        tw_text_append(script, TW_VIEW(" pointsize 1*mark title "));
         tw_figure_quote(script, tw_text_string(&title));
         tw_text_release(&title);
     }

@@ -194,7 +194,7 @@ static void write_style(struct tw_text *script, const char *policy, size_t look,
     tw_text_append(script, tw_view_of(!strcmp(policy, "full") ? " with points" : " with linespoints"));
     tw_figure_look(script, look);
     /* rkv and reasonalloc often coincide: one shape shows around the other */
-    tw_text_printf(script, " linewidth 1.6 pointsize %s", !strcmp(policy, "rkv") ? "1.5" : "1");
+    tw_text_printf(script, " linewidth 1.6 pointsize %s*mark", !strcmp(policy, "rkv") ? "1.5" : "1");
     if (stride > 1) tw_text_printf(script, " pointinterval %zu", stride);
 }
 

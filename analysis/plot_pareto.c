@@ -121,7 +121,7 @@ static void draw_panel(struct tw_figure *figure, const struct chart *chart, size
         tw_figure_look(script, c);
         tw_text_printf(
             script,
-            " linewidth 1.4 pointsize 1 notitle, \\\n  $d%zu using 1:2:3 with labels left font small offset 0.8,0.55 "
+            " linewidth 1.4 pointsize 1*mark notitle, \\\n  $d%zu using 1:2:3 with labels left font small offset 0.8,0.55 "
             "textcolor rgb '%s' notitle",
             block, tw_figure_colour(c));
         first = false;
@@ -131,7 +131,7 @@ static void draw_panel(struct tw_figure *figure, const struct chart *chart, size
         if (!drawn[c]) continue;
         tw_text_append(script, TW_VIEW(", \\\n  keyentry with linespoints"));
         tw_figure_look(script, c);
-        tw_text_append(script, TW_VIEW(" linewidth 1.4 pointsize 1 title "));
+        tw_text_append(script, TW_VIEW(" linewidth 1.4 pointsize 1*mark title "));
         tw_figure_quote(script, chart->curves.items[c]);
     }
     tw_text_append_char(script, '\n');

@@ -41,9 +41,9 @@ static void add_curve(struct tw_figure *figure, size_t block, size_t look, bool 
     tw_figure_look(&figure->script, look);
     tw_text_printf(
         &figure->script,
-        " linewidth 1.4 pointsize 0.9 notitle, \\\n  $d%zu using 1:2:(%s?sprintf('%%d',$3):'') with labels font "
+        " linewidth 1.4 pointsize 0.9*mark notitle, \\\n  $d%zu using 1:2:(%s?sprintf('%%d',$3):'') with labels font "
         "small offset 0.9,0.5 textcolor rgb '%s' notitle",
-        block, line ? "$3==1||$3==32" : "1", tw_figure_colour(look));
+        block, line ? "$1>0&&($3==1||$3==32)" : "$1>0", tw_figure_colour(look));
     *first = false;
 }
 
@@ -76,7 +76,7 @@ static void draw_grading(struct tw_figure *figure, const struct tw_grade *grades
             const bool tokens = s == TW_N_SIGNALS;
             tw_text_append(&figure->script, TW_VIEW(", \\\n  keyentry with linespoints"));
             tw_figure_look(&figure->script, tokens ? TW_N_SIGNALS + 1 : s);
-            tw_text_append(&figure->script, TW_VIEW(" linewidth 1.4 pointsize 0.9 title "));
+            tw_text_append(&figure->script, TW_VIEW(" linewidth 1.4 pointsize 0.9*mark title "));
             char title[96];
             snprintf(title, sizeof title, "%s",
                      !tokens            ? signal_titles[s]

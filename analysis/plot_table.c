@@ -101,10 +101,10 @@ struct box {
 
 static struct box box_of(const struct tw_plot_panels *panels, size_t i) {
     const double column = (double)(i % panels->columns), row = (double)(i / panels->columns);
-    return (struct box){.left = column * panels->panel_width + 68,
-                        .right = (column + 1) * panels->panel_width - (panels->colour_box ? 96 : 20),
+    return (struct box){.left = column * panels->panel_width + 80,
+                        .right = (column + 1) * panels->panel_width - (panels->colour_box ? 116 : 20),
                         .top = panels->top + row * panels->panel_height + 32,
-                        .bottom = panels->top + (row + 1) * panels->panel_height - (panels->key_below ? 84 : 56)};
+                        .bottom = panels->top + (row + 1) * panels->panel_height - (panels->key_below ? 96 : 64)};
 }
 
 void tw_plot_panel_part(struct tw_figure *figure, const struct tw_plot_panels *panels, size_t i, double low,

@@ -26,7 +26,8 @@ static void draw_raster(struct tw_figure *figure, const struct tw_wakeups *run) 
                    "set yrange [0:%zu]\nset ytics %zu\n",
                    run->n_steps, run->n_layers, tw_max_size(1, tw_divide_up(run->n_layers, 8)));
     if (run->n_events)
-        tw_text_printf(script, "plot $d%zu using 1:2 with points pointtype 7 pointsize %s linecolor rgb '%s' notitle\n",
+        tw_text_printf(script,
+                       "plot $d%zu using 1:2 with points pointtype 7 pointsize %s*mark linecolor rgb '%s' notitle\n",
                        block, run->n_events > 600 ? "0.25" : "0.5", tw_figure_colour(0));
     else
         tw_text_append(script, TW_VIEW("plot NaN notitle\n"));
