@@ -18,8 +18,12 @@ const size_t tw_policy_n_of_paper = 7;
 
 /* A user's policy: what must hold before anything in it is called. */
 static tw_status load(struct tw_policy_choice *choice, const char *path, struct tw_error *err) {
+    /* A name without a folder means the one at hand, not what the system's folders have. */
+    struct tw_text here = {0};
+    tw_text_printf(&here, "%s%s", strchr(path, '/') ? "" : "./", path);
     dlerror();
-    choice->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    choice->library = tw_text_ok(&here) ? dlopen(tw_text_string(&here), RTLD_NOW | RTLD_LOCAL) : NULL;
+    tw_text_release(&here);
     if (!choice->library) {
         const char *reason = dlerror();
         return TW_FAIL(err, TW_E_INPUT, "policy '%s' cannot be loaded: %s", path, reason ? reason : "no reason given");

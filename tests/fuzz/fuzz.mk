@@ -10,9 +10,11 @@ gguf_SEEDS        := tests/golden/engine/malformed/gguf tests/golden/engine/malf
 safetensors_SEEDS := $(wildcard tests/golden/engine/malformed/safetensors/*/model.safetensors)
 config_SEEDS      := $(wildcard tests/golden/engine/malformed/config/*/config.json tests/golden/engine/models/*/hf/config.json data/configs/*.json)
 index_SEEDS       := $(wildcard tests/golden/engine/malformed/safetensors/*/model.safetensors.index.json tests/golden/engine/models/*/hf/model.safetensors.index.json)
+# What a target needs besides the library.
+replay_MORE := tests/oracle.c tests/sweeps.c
 
 define fuzz_rules
-$(B)/fuzz/$(1): $(patsubst %.c,$(B)/%.o,$(call fuzz_source,$(1)) $(if $(LIBFUZZER),,tests/fuzz/driver.c)) $(B)/libtidewake.a
+$(B)/fuzz/$(1): $(patsubst %.c,$(B)/%.o,$(call fuzz_source,$(1)) $($(1)_MORE) $(if $(LIBFUZZER),,tests/fuzz/driver.c)) $(B)/libtidewake.a
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)
 	$$(Q)$$(CC) $$(LINK_FLAGS) $(if $(LIBFUZZER),-fsanitize=fuzzer) $$(LDFLAGS) -rdynamic -o $$@ $$^ $$(LIBS)
