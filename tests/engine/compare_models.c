@@ -2,8 +2,12 @@
 
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
 void tw_matrix_row(float *values, const struct tw_matrix *matrix, size_t row) {
     tw_type_traits(matrix->type)->dequantise(values, matrix->data + row * matrix->row_bytes, matrix->n_columns);
@@ -111,4 +115,31 @@ void tw_must_refuse(const char *path, const char *fragment) {
     ck_assert_msg(strchr(err.text, '\n') == NULL, "more than one line: %s", err.text);
     const char *name = strrchr(path, '/');
     ck_assert_msg(strstr(err.text, name ? name + 1 : path) != NULL, "'%s' does not name the file %s", err.text, path);
+}
+
+double tw_cpu_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Address space beyond which allocations fail: what there is, and 10 MiB. (Sanitizers map too much for that.) */
+static void limit_memory(void) {
+    if (TW_SANITIZED) return;
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    ck_assert(file && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    struct rlimit limit;
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = pages * (unsigned long)sysconf(_SC_PAGESIZE) + (10ul << 20);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+void tw_must_refuse_cheaply(const char *path, const char *fragment) {
+    limit_memory();
+    const double before = tw_cpu_seconds();
+    tw_must_refuse(path, fragment);
+    const double seconds = tw_cpu_seconds() - before;
+    ck_assert_msg(TW_SANITIZED || seconds < 0.01, "%s took %g ms", path, 1e3 * seconds);
 }

@@ -19,4 +19,15 @@ struct tw_model *tw_must_open(const char *path);
 /* Fails the test unless opening is refused with a sentence that holds `fragment`. */
 void tw_must_refuse(const char *path, const char *fragment);
 
+/* The same, within 10 MiB of memory and 10 ms of processor time; sanitized builds are not held to that. */
+void tw_must_refuse_cheaply(const char *path, const char *fragment);
+
+double tw_cpu_seconds(void); /* of this process */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TW_SANITIZED 1
+#else
+#define TW_SANITIZED 0
+#endif
+
 #endif
