@@ -89,6 +89,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     const struct churn_options *const options = invocation->options;
     struct tw_trace_paths paths = {0};
     struct tw_churn *churns = NULL;
+    struct tw_trace_warnings warnings = {0};
     size_t n = 0;
     tw_status status = tw_trace_paths_find(&paths, invocation->operands, invocation->n_operands, err);
     if (status != TW_OK) goto done;
@@ -100,7 +101,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     for (; n < paths.n; n++) {
         struct tw_trace *trace = NULL;
         TW_TRY_GOTO(status, done, tw_trace_open(&trace, paths.paths[n], err));
-        tw_warn_about_trace(trace, true);
+        tw_trace_warnings_see(&warnings, trace, true);
         status = tw_churn_measure(&churns[n], trace, options->page_sizes.values, options->page_sizes.n,
                                   invocation->progress, err);
         tw_trace_free(trace);
@@ -110,6 +111,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     status = format == TW_TABLE_JSON ? write_json(invocation, options, churns, n, err)
                                      : write_table(invocation, options, churns, n, format, err);
 done:
+    tw_trace_warnings_tell(&warnings);
     for (size_t i = 0; churns && i < n; i++) tw_churn_release(&churns[i]);
     free(churns);
     tw_trace_paths_release(&paths);

@@ -32,8 +32,10 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     tw_status status;
     TW_TRY_GOTO(status, done, tw_trace_open(&a, invocation->operands[0], err));
     TW_TRY_GOTO(status, done, tw_trace_open(&b, invocation->operands[1], err));
-    tw_warn_about_trace(a, false);
-    tw_warn_about_trace(b, false);
+    struct tw_trace_warnings warnings = {0};
+    tw_trace_warnings_see(&warnings, a, false);
+    tw_trace_warnings_see(&warnings, b, false);
+    tw_trace_warnings_tell(&warnings);
     const struct tw_trace_info *const info_a = tw_trace_info(a), *const info_b = tw_trace_info(b);
     if (info_a->top_k != info_b->top_k)
         tw_warn("'%s' logs %zu positions a row and '%s' %zu: overlaps stay below 1", invocation->operands[0],

@@ -92,6 +92,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     struct tw_table *tables = NULL;
     struct tw_trace **traces = NULL;
     struct tw_text notes = {0};
+    struct tw_trace_warnings warnings = {0};
     size_t n = 0;
     tw_status status = TW_OK;
     if (kind->wants_traces) {
@@ -99,7 +100,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
         traces = calloc(paths.n + 1, sizeof *traces);
         for (; traces && n < paths.n; n++) {
             TW_TRY_GOTO(status, done, tw_trace_open(&traces[n], paths.paths[n], err));
-            tw_warn_about_trace(traces[n], false);
+            tw_trace_warnings_see(&warnings, traces[n], false);
         }
     } else {
         tables = calloc(n_operands + 1, sizeof *tables);
@@ -124,8 +125,9 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
                                            .layer = options->layer,
                                            .head = options->head};
     status = tw_plot(kind, &input, &choice, options->output, options->keep_script, &notes, err);
-    warn_notes(&notes);
 done:
+    tw_trace_warnings_tell(&warnings);
+    warn_notes(&notes);
     for (size_t i = 0; i < n; i++) {
         if (tables) tw_table_release(&tables[i]);
         if (traces) tw_trace_free(traces[i]);

@@ -181,6 +181,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     const struct wakeups_options *const options = invocation->options;
     struct tw_trace_paths paths = {0};
     struct tw_wakeups *runs = NULL;
+    struct tw_trace_warnings warnings = {0};
     size_t n = 0;
     TW_TRY(check_options(invocation, options, err));
     tw_status status = tw_trace_paths_find(&paths, invocation->operands, invocation->n_operands, err);
@@ -193,10 +194,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     for (; n < paths.n; n++) {
         struct tw_trace *trace = NULL;
         TW_TRY_GOTO(status, done, tw_trace_open(&trace, paths.paths[n], err));
-        tw_warn_about_trace(trace, false);
-        if (!tw_trace_has(trace, TW_TRACE_NEEDLE))
-            tw_warn("trace '%s' has no %s: its wake-ups cannot be told", paths.paths[n],
-                    tw_trace_dataset_path(TW_TRACE_NEEDLE));
+        tw_trace_warnings_see(&warnings, trace, !tw_trace_has(trace, TW_TRACE_NEEDLE));
         status = tw_wakeups_measure(&runs[n], trace, options->page_size, options->series.values, options->series.n,
                                     invocation->progress, err);
         tw_trace_free(trace);
@@ -204,6 +202,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     }
     status = report(invocation, options, runs, n, err);
 done:
+    tw_trace_warnings_tell(&warnings);
     for (size_t i = 0; runs && i < n; i++) tw_wakeups_release(&runs[i]);
     free(runs);
     tw_trace_paths_release(&paths);

@@ -6,6 +6,7 @@
 
 #include "tests/golden_json.h"
 #include "tests/support.h"
+#include "tests/trace_maker.h"
 
 static const char *const traces[] = {"plain",   "gqa",        "mqa",        "six",       "ties", "padded",
                                      "short",   "under128",   "long",       "k16",       "wide", "busy",
@@ -85,6 +86,32 @@ START_TEST(threads_change_nothing) {
 }
 END_TEST
 
+START_TEST(one_warning_for_all_traces) {
+    const char *const folder = tw_test_folder();
+    for (int i = 0; i < 3; i++) {
+        struct tw_test_trace trace;
+        char name[16];
+        tw_test_trace_shape(&trace, 20);
+        trace.info.budget = 64;
+        trace.options.needle = trace.options.copy_paste = i == 0;
+        tw_test_trace_make(&trace, 1);
+        snprintf(name, sizeof name, "%d.h5", i);
+        tw_test_trace_write(&trace, tw_test_path(folder, name));
+        tw_test_trace_release(&trace);
+    }
+    static const char *const commands[] = {"churn", "wakeups"};
+    for (int i = 0; i < 2; i++) {
+        struct tw_test_run run = tw_test_run("%s %s", commands[i], folder);
+        ck_assert_msg(run.exit_status == 0, "%s", tw_text_string(&run.err));
+        const char *const limited = strstr(tw_text_string(&run.err), "3 traces, the first ");
+        ck_assert_msg(limited && !strstr(limited + 1, "3 traces"), "%s", tw_text_string(&run.err));
+        ck_assert_msg(strstr(tw_text_string(&run.err), "2 traces, the first "), "%s", tw_text_string(&run.err));
+        ck_assert_msg(strstr(tw_text_string(&run.err), "have no /score/needle"), "%s", tw_text_string(&run.err));
+        tw_test_run_release(&run);
+    }
+}
+END_TEST
+
 START_TEST(refusals) {
     static const struct {
         const char *arguments, *says;
@@ -115,6 +142,7 @@ Suite *tw_suite_churn(void) {
     TCase *command = tcase_create("command");
     tcase_set_timeout(command, 30);
     tcase_add_test(command, tables_have_a_row_a_trace_and_page_size);
+    tcase_add_test(command, one_warning_for_all_traces);
     tcase_add_loop_test(command, refusals, 0, 5);
     suite_add_tcase(suite, command);
     return suite;
