@@ -256,6 +256,10 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct tw_trace_attribute *)a)->name, ((const struct tw_trace_attribute *)b)->name);
 }
 
+void tw_attributes_sort(struct tw_trace_info *info) {
+    if (info->n_extra) qsort(info->extra, info->n_extra, sizeof *info->extra, by_name);
+}
+
 tw_status tw_attributes_read(struct tw_trace_info *info, hid_t file, const char *path, struct tw_error *err) {
     *info = (struct tw_trace_info){0};
     struct reading state = {.info = info, .path = path, .err = err}, *const reading = &state;
@@ -280,7 +284,7 @@ tw_status tw_attributes_read(struct tw_trace_info *info, hid_t file, const char 
         *has = *had ? *has && seen : seen;
         *had = true;
     }
-    if (info->n_extra) qsort(info->extra, info->n_extra, sizeof *info->extra, by_name);
+    tw_attributes_sort(info);
     if (status == TW_OK) status = tw_trace_info_check(info, path, err);
     if (status != TW_OK) tw_trace_info_release(info);
     return status;

@@ -37,6 +37,9 @@ bool tw_attribute_present(const struct tw_attribute_row *row, const struct tw_tr
 /* Refuses shapes that are no model's: what reader and writer both demand. */
 tw_status tw_trace_info_check(const struct tw_trace_info *info, const char *path, struct tw_error *err);
 
+/* Puts `extra` into the order that the info promises. */
+void tw_attributes_sort(struct tw_trace_info *info);
+
 /* All attributes of the root group; `info` is overwritten, and released on failure. Under the lock. */
 tw_status tw_attributes_read(struct tw_trace_info *info, hid_t file, const char *path, struct tw_error *err);
 /* All of them, `n_steps` and `complete` as 0. Under the lock. */

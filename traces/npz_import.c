@@ -223,6 +223,7 @@ static tw_status read_meta(struct import *import, struct tw_error *err) {
             status = REFUSE("'%s': '%s' is missing", import->meta, required[i]);
     for (const cJSON *value = status == TW_OK ? meta->child : NULL; status == TW_OK && value; value = value->next)
         status = take_member(import, value, err);
+    tw_attributes_sort(&import->info);
     if (status == TW_OK) status = take_span(import, meta, err);
     if (status == TW_OK)
         import->info.has_windows = cJSON_GetObjectItemCaseSensitive(meta, "sink_tokens") &&

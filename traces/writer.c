@@ -94,7 +94,8 @@ static bool create_dataset(struct tw_trace_writer *writer, enum tw_trace_dataset
     const hid_t plan = H5Pcreate(H5P_DATASET_CREATE), links = H5Pcreate(H5P_LINK_CREATE);
     const unsigned level = TW_PACK_LEVEL;
     bool done = space >= 0 && plan >= 0 && links >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0 &&
-                H5Pset_fill_time(plan, H5D_FILL_TIME_NEVER) >= 0;
+                H5Pset_fill_time(plan, H5D_FILL_TIME_NEVER) >= 0 &&
+                H5Pset_obj_track_times(plan, false) >= 0; /* the same run gives the same bytes */
     if (done && !empty)
         done = H5Pset_chunk(plan, (int)rank, chunk) >= 0 && (H5Tget_size(type) == 1 || H5Pset_shuffle(plan) >= 0) &&
                H5Pset_filter(plan, TW_FILTER_ZSTD, H5Z_FLAG_MANDATORY, 1, &level) >= 0;

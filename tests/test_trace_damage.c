@@ -1,0 +1,178 @@
+/* Killed runs (case C22), flipped bits and cut files: what is read is right, or it is refused. */
+#include <check.h>
+#include <omp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "tests/support.h"
+#include "tests/trace_maker.h"
+#include "traces/check.h"
+
+enum { STEPS = 304, KILLS = 50 };
+
+/* The run that is going to be killed: a byte through the pipe before each step is handed over, the first when the file
+ * is there. */
+static void be_killed(const struct tw_test_trace *made, const char *path, int to) {
+    omp_set_num_threads(1); /* threads of the process before the fork are not here */
+    struct tw_trace_writer *writer;
+    if (tw_trace_writer_create(&writer, path, &made->info, made->prompt, &made->options, NULL) != TW_OK) _exit(1);
+    for (size_t t = 0; t < STEPS; t++) {
+        if (write(to, "s", 1) != 1) _exit(1);
+        tw_test_trace_append(writer, made, t, 1);
+    }
+    for (;;) pause();
+}
+
+static void spin(double seconds) {
+    const double end = tw_clock_seconds() + seconds;
+    while (tw_clock_seconds() < end) continue;
+}
+
+/* Kills after `begun` steps were begun and `delay` more; how many were begun in the end. */
+static size_t kill_run(const struct tw_test_trace *made, const char *path, size_t begun, double delay) {
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        be_killed(made, path, ends[1]);
+    }
+    close(ends[1]);
+    size_t seen = 0;
+    char byte;
+    while (seen < begun && read(ends[0], &byte, 1) == 1) seen++;
+    spin(delay);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    while (read(ends[0], &byte, 1) == 1) seen++;
+    close(ends[0]);
+    return seen;
+}
+
+START_TEST(killed) {
+    struct tw_test_trace made;
+    tw_test_trace_shape(&made, STEPS);
+    made.options.key = _i; /* without keys, and with */
+    tw_test_trace_make(&made, 1);
+    const char *const path = tw_test_path(tw_test_folder(), "a.h5");
+    struct tw_random random;
+    tw_random_init(&random, tw_test_seed(), (uint64_t)_i);
+    size_t lost_most = 0;
+    for (int i = 0; i < KILLS / 2; i++) {
+        unlink(path);
+        /* Half of them at any moment, half aimed into the flush that the 16th step of a block sets off. */
+        const size_t block = tw_random_below(&random, STEPS / 16);
+        const size_t begun = i % 2 ? 16 * block + 16 : 1 + tw_random_below(&random, STEPS - 1);
+        const size_t seen = kill_run(&made, path, begun, tw_random_unit(&random) * 1e-3);
+        struct tw_error err = {0};
+        struct tw_trace *trace;
+        ck_assert_msg(tw_trace_open(&trace, path, &err) == TW_OK, "killed in step %zu: %s", seen, err.text);
+        const size_t n = tw_trace_info(trace)->n_steps;
+        ck_assert(!tw_trace_info(trace)->complete);
+        tw_trace_free(trace);
+        ck_assert_uint_le(n, seen);
+        ck_assert_msg(n + 16 >= seen, "killed in step %zu, %zu are there", seen, n);
+        ck_assert_msg(n >= (seen - 1) / 16 * 16, "killed in step %zu, %zu are there", seen, n); /* these were flushed */
+        tw_test_trace_compare(&made, path, n);
+        if (seen - n > lost_most) lost_most = seen - n;
+        if (i % 8) continue;
+        /* Other software, as it comes. */
+        struct tw_test_run run = tw_test_shell(
+            "$TW_PROGRAM convert '%s' '%s.csv' && HDF5_PLUGIN_PATH=\"$TW_BUILD/plugin\" /usr/bin/python3 "
+            "\"${TW_SOURCE:-.}/tests/tools/read_trace.py\" '%s' '%s.csv' && HDF5_PLUGIN_PATH=\"$TW_BUILD/plugin\" "
+            "h5dump -d /step/token_id '%s' > /dev/null && $TW_PROGRAM replay '%s' --policy full > /dev/null",
+            path, path, path, path, path, path);
+        ck_assert_msg(run.exit_status == 0 || n == 0, "%s", tw_text_string(&run.err));
+        tw_test_run_release(&run);
+    }
+    tw_test_trace_release(&made);
+}
+END_TEST
+
+/* ---- damage
+ * --------------------------------------------------------------------------------------------------------------- */
+
+/* What a reader makes figures of. */
+static uint64_t digest(const char *path) {
+    struct tw_error err = {0};
+    struct tw_trace *trace;
+    if (tw_trace_open(&trace, path, &err) != TW_OK) return 0;
+    const struct tw_trace_info *const info = tw_trace_info(trace);
+    const size_t n = info->n_steps * info->n_heads * info->top_k;
+    int32_t *const position = malloc((n + 1) * sizeof *position);
+    uint16_t *const weight = malloc((n + 1) * sizeof *weight);
+    uint64_t state = info->n_steps + 1000 * info->n_layers + 7919 * info->n_heads + 104729 * info->prompt_length;
+    for (size_t l = 0; l < info->n_layers; l++) {
+        if (tw_trace_read_layer(trace, position, weight, l, 0, info->n_steps, &err) != TW_OK)
+            n ? (void)(state = 0) : (void)0;
+        for (size_t i = 0; i < n; i++)
+            state = (state ^ (uint32_t)position[i] ^ (uint64_t)weight[i] << 32) * 0x100000001b3;
+    }
+    for (size_t t = 0; t < info->n_steps; t++)
+        state = (state ^ (uint32_t)tw_trace_context_length(trace)[t]) * 0x100000001b3;
+    free(position);
+    free(weight);
+    tw_trace_free(trace);
+    return state;
+}
+
+/* One flipped bit, one garbled run of bytes, or a cut: refused, or the data is what it was. */
+START_TEST(damaged) {
+    struct tw_test_trace made;
+    tw_test_trace_shape(&made, 40);
+    tw_test_trace_make(&made, 1);
+    const char *const folder = tw_test_folder(), *const whole = tw_test_path(folder, "a.h5");
+    const char *const path = tw_test_path(folder, "b.h5");
+    tw_test_trace_write(&made, whole);
+    const uint64_t expected = digest(whole);
+    size_t size, refused = 0;
+    uint8_t *const bytes = tw_test_read_file(whole, &size), *const copy = malloc(size);
+    struct tw_random random;
+    tw_random_init(&random, tw_test_seed(), 100 + (uint64_t)_i);
+    for (int i = 0; i < 120; i++) {
+        memcpy(copy, bytes, size);
+        size_t left = size;
+        const size_t at = tw_random_below(&random, i % 2 ? size : 12000); /* half of them into the first metadata */
+        if (_i == 0) copy[at] ^= (uint8_t)(1u << tw_random_below(&random, 8));
+        for (size_t j = at; _i == 1 && j < at + 8 && j < size; j++) copy[j] = (uint8_t)tw_random_next(&random);
+        if (_i == 2) left = at;
+        tw_test_write_file(path, copy, left);
+        struct tw_error err = {0};
+        struct tw_trace_verdict verdict;
+        const tw_status status = tw_trace_check(&verdict, path, &err);
+        ck_assert_msg(status == TW_OK || status == TW_E_INPUT || status == TW_E_MEMORY, "byte %zu: %s", at, err.text);
+        refused += status != TW_OK;
+        if (status != TW_OK) {
+            ck_assert_ptr_nonnull(strstr(err.text, "b.h5"));
+            continue;
+        }
+        if (!verdict.complete) continue; /* the flag itself was hit: a prefix is what such a file promises */
+        ck_assert_msg(digest(path) == expected, "byte %zu of %zu: read without complaint, and differs", at, size);
+    }
+    ck_assert_uint_ge(refused, _i == 2 ? 115 : 10); /* much of the metadata is unused room */
+    free(bytes);
+    free(copy);
+    tw_test_trace_release(&made);
+}
+END_TEST
+
+Suite *tw_suite_trace_damage(void);
+Suite *tw_suite_trace_damage(void) {
+    Suite *const suite = suite_create("trace_damage");
+    TCase *const kills = tcase_create("killed");
+    tcase_set_timeout(kills, 120);
+    tcase_add_loop_test(kills, killed, 0, 2);
+    suite_add_tcase(suite, kills);
+    TCase *const damage = tcase_create("damaged");
+    tcase_set_timeout(damage, 120);
+    tcase_add_loop_test(damage, damaged, 0, 3);
+    suite_add_tcase(suite, damage);
+    return suite;
+}
