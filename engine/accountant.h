@@ -34,6 +34,15 @@ enum tw_phase { TW_PHASE_LOAD, TW_PHASE_PREFILL, TW_PHASE_LAYER_END, TW_PHASE_DE
 extern const char *const tw_category_names[TW_N_CATEGORIES];
 extern const char *const tw_phase_names[TW_N_PHASES];
 
+/* What a device's allocator and driver say beside the books. */
+struct tw_device_memory {
+    size_t allocated, reserved;                     /* bytes handed out, and held from the driver */
+    size_t inactive_splits, largest_inactive_split; /* unused blocks of segments in use; caching allocator only */
+    size_t retries;              /* allocations that went through only after unused segments were given back */
+    size_t process_bytes;        /* of this process on the device, as the driver counts; 0 where it cannot be had */
+    const char *process_missing; /* why, or NULL */
+};
+
 /* Where bytes come from. `context` is the backend's. */
 struct tw_memory_source {
     void *context;
@@ -44,6 +53,7 @@ struct tw_memory_source {
     size_t (*reserved)(void *context);
     /* What it gives is a device's: buffers of the host (tw_buffer_allocate_host) are then in books of their own. */
     bool device;
+    void (*inspect)(void *context, struct tw_device_memory *memory); /* NULL where there is no device */
 };
 
 /*

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "engine/backend/image.h"
 #include "engine/backend/load.h"
 
 /* Rows that a cache gains when decoding goes on beyond what was reserved. */
@@ -52,6 +53,8 @@ tw_status tw_engine_open(struct tw_engine **engine, const struct tw_model *model
     TW_TRY_GOTO(status, fail, tw_selector_choose(&e->selector, options->selector, err));
     TW_TRY_GOTO(status, fail, check_options(e, err));
     TW_TRY_GOTO(status, fail, find_backend(&e->ops, options->backend, err));
+    if (options->image)
+        TW_TRY_GOTO(status, fail, tw_image_find(&e->options.backend_options.image, options->image, err));
     const struct tw_schedule *schedule = e->schedule.schedule;
     e->options.backend_options.whole_rows = schedule->whole_rows && schedule->whole_rows(e->schedule.options);
     TW_TRY_GOTO(status, fail, e->ops->open(&e->backend, model, &e->options.backend_options, &e->accountant, err));

@@ -27,6 +27,8 @@ enum tw_attention_kind { TW_ATTENTION_TILED, TW_ATTENTION_EAGER };
 enum tw_weights_kind { TW_WEIGHTS_MAPPED, TW_WEIGHTS_STREAM };
 enum tw_allocator_kind { TW_ALLOCATOR_NATIVE, TW_ALLOCATOR_ASYNC };
 
+struct tw_backend_image; /* its buffers' sizes in plain C: see backend/image.h */
+
 struct tw_backend_options {
     enum tw_dtype dtype; /* AUTO: bf16 where the processor or device has it and the backend can, else f32 */
     enum tw_attention_kind attention;
@@ -35,6 +37,7 @@ struct tw_backend_options {
     size_t n_threads;                 /* 0: as many as there are cores that this process may use */
     size_t window;                    /* W: rows of observation queries to keep, at least 1 */
     bool whole_rows;                  /* temporaries of the whole chunk instead of row blocks (postprefill:rows=all) */
+    const struct tw_backend_image *image; /* dry: whose buffers; NULL for the others */
 };
 
 /* Hidden states between layers: [n_rows][n_embd], the backend's precision. */

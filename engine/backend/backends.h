@@ -3,6 +3,6 @@
 #define TW_ENGINE_BACKEND_BACKENDS_H
 
 /* X(symbol): `const struct tw_backend_ops tw_backend_<symbol>` in engine/backend/<symbol>/ */
-#define TW_BACKENDS(X) X(ref) X(cpu)
+#define TW_BACKENDS(X) X(ref) X(cpu) X(dry)
 
 #endif

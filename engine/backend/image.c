@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+#include "engine/backend/cuda/cuda_sizes.h"
+
 tw_status tw_buffers_allocate(struct tw_buffers *buffers, struct tw_accountant *accountant,
                               const struct tw_backend_image *image, const struct tw_model *model,
                               const struct tw_backend_options *options, const struct tw_moment_of *of,
@@ -83,6 +86,22 @@ tw_status tw_image_observation_create(struct tw_observation *observation, struct
     observation->maximum = buffers.buffer[1];
     observation->sum = buffers.buffer[2];
     return TW_OK;
+}
+
+tw_status tw_image_find(const struct tw_backend_image **image, const char *name, struct tw_error *err) {
+    struct tw_text names = {0};
+    *image = strcmp(name, tw_cuda_image.name) == 0 ? &tw_cuda_image : NULL;
+    for (const struct tw_backend_ops *const *b = tw_backend_table; *b; b++) {
+        if (!(*b)->image) continue;
+        if (strcmp((*b)->image->name, name) == 0) *image = (*b)->image;
+        tw_text_printf(&names, "%s, ", (*b)->image->name);
+    }
+    const tw_status status =
+        *image ? TW_OK
+               : TW_FAIL(err, TW_E_OPTION, "there is no backend '%s' whose buffers could be planned; there are: %s%s",
+                         name, tw_text_string(&names), tw_cuda_image.name);
+    tw_text_release(&names);
+    return status;
 }
 
 size_t tw_host_threads(void) {

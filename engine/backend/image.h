@@ -10,7 +10,10 @@
 
 #include "engine/backend/backend.h"
 
-/* When buffers are held. */
+/*
+ * When buffers are held. Those of decoding may be kept from one operation to the next (until chunk_create at the
+ * latest): peaks are the same.
+ */
 enum tw_moment {
     TW_MOMENT_OPEN,        /* from open to close: scratch, decoding's state, a device's copy of the weights */
     TW_MOMENT_CHUNK,       /* from chunk_create to chunk_release; n = max_rows */
@@ -29,7 +32,7 @@ enum tw_moment {
     TW_MOMENT_GATHER,        /* n = the most that any head keeps */
     TW_MOMENT_LOG_ROW,       /* n = top_k, n_keys; decode_layer with a log too */
     TW_MOMENT_LOGITS,        /* n rows */
-    TW_MOMENT_DECODE_LAYER,  /* n_keys, the token's own included */
+    TW_MOMENT_DECODE_LAYER,  /* n_keys: of the longest head, the token's own included */
     TW_MOMENT_DECODE_LOGITS, /* */
 };
 
@@ -87,6 +90,9 @@ tw_status tw_image_bridge_create(struct tw_bridge *bridge, struct tw_accountant 
 tw_status tw_image_observation_create(struct tw_observation *observation, struct tw_accountant *accountant,
                                       const struct tw_backend_image *image, const struct tw_model *model,
                                       const struct tw_backend_options *options, struct tw_error *err);
+
+/* The image called `name`: of a built-in backend or of cuda. Fails with TW_E_OPTION and lists the names. */
+tw_status tw_image_find(const struct tw_backend_image **image, const char *name, struct tw_error *err);
 
 /* Cores that this process may run on, at least 1. */
 size_t tw_host_threads(void);

@@ -11,8 +11,9 @@ static const struct tw_cuda_host host = {
     .bytes = sizeof(struct tw_cuda_host),
     .fail = tw_fail,
     .buffer_allocate = tw_buffer_allocate,
+    .buffer_allocate_host = tw_buffer_allocate_host,
     .buffer_release = tw_buffer_release,
-    .type_traits = tw_type_traits,
+    .note_mapped = tw_accountant_note_mapped,
     .text_printf = tw_text_printf,
 };
 

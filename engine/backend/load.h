@@ -20,8 +20,10 @@ struct tw_cuda_host {
     tw_status (*fail)(struct tw_error *err, tw_status status, const char *format, ...);
     tw_status (*buffer_allocate)(struct tw_buffer *buffer, struct tw_accountant *accountant, size_t bytes,
                                  enum tw_category category, const char *what, struct tw_error *err);
+    tw_status (*buffer_allocate_host)(struct tw_buffer *buffer, struct tw_accountant *accountant, size_t bytes,
+                                      enum tw_category category, const char *what, struct tw_error *err);
     void (*buffer_release)(struct tw_buffer *buffer, struct tw_accountant *accountant);
-    const struct tw_type_traits *(*type_traits)(enum tw_type type);
+    void (*note_mapped)(struct tw_accountant *accountant, int64_t bytes);
     void (*text_printf)(struct tw_text *text, const char *format, ...);
 };
 

@@ -94,6 +94,12 @@ __attribute__((unused)) static void *main_fake_stack; /* these three: AddressSan
 __attribute__((unused)) static const void *main_bottom;
 __attribute__((unused)) static size_t main_bytes;
 
+struct Copy {
+    void *to;
+    const void *from;
+};
+static std::vector<Copy> later[MAX_THREADS]; /* copies on their way, by the thread in the block */
+
 static Fiber *self() { return static_cast<Fiber *>(current); }
 
 static void to_scheduler(bool last) {
@@ -111,6 +117,7 @@ static void to_scheduler(bool last) {
 static void entry() {
     SWITCH_END(nullptr, &main_bottom, &main_bytes);
     launch_now.work->run();
+    if (!later[current->linear].empty()) fail("exits with copies that it has not waited for");
     self()->state = EXITED;
     n_exited++;
     to_scheduler(true);
@@ -321,6 +328,13 @@ void copy16(void *to, const void *from) {
     shadow_access(from, 16, false, false);
     shadow_access(to, 16, true, false);
     memcpy(to, from, 16);
+}
+
+void copy16_later(void *to, const void *from) { later[current->linear].push_back({to, from}); }
+
+void copies_wait() {
+    for (const Copy &copy : later[current->linear]) copy16(copy.to, copy.from);
+    later[current->linear].clear();
 }
 
 /* ---- shared memory: one block of exact size an array, guard zones on both sides ---- */

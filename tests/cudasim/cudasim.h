@@ -91,6 +91,9 @@ void *dynamic_shared();
 void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2]);
 void ldmatrix_x4(unsigned r[4], const void *row, bool transposed);
 void copy16(void *to, const void *from); /* both aligned to 16 */
+/* The same, done when the thread waits for its copies and not before. */
+void copy16_later(void *to, const void *from);
+void copies_wait();
 
 /* ---- work ---- */
 

@@ -194,8 +194,8 @@ void shadow_free(const void *address, size_t bytes, uint32_t op) {
     void __tsan_##name(void *p) { cudasim::shadow_access(p, bytes, write, false); }
 #define ACCESSES(bytes)                                                                                                \
     ACCESS(read##bytes, bytes, false)                                                                                  \
-    ACCESS(write##bytes, bytes, true) ACCESS(unaligned_read##bytes, bytes, false)                                      \
-        ACCESS(unaligned_write##bytes, bytes, true)
+    ACCESS(write##bytes, bytes, true)                                                                                  \
+    ACCESS(unaligned_read##bytes, bytes, false) ACCESS(unaligned_write##bytes, bytes, true)
 
 extern "C" {
 void __tsan_init(void);

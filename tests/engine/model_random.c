@@ -20,9 +20,10 @@ static const struct {
     size_t scale, least; /* offsets of half-precision scale and of minimum; least 0: none */
     float most;
 } blocks[] = {
-    {TW_TYPE_Q4_0, 0, 0, 8},       {TW_TYPE_Q4_1, 0, 2, 15},         {TW_TYPE_Q5_0, 0, 0, 16},
-    {TW_TYPE_Q5_1, 0, 2, 31},      {TW_TYPE_Q8_0, 0, 0, 128},        {TW_TYPE_Q4_K, 0, 2, 15 * 63},
-    {TW_TYPE_Q5_K, 0, 2, 31 * 63}, {TW_TYPE_Q6_K, 208, 0, 32 * 128}, {TW_TYPE_IQ4_NL, 0, 0, 127},
+    {TW_TYPE_Q4_0, 0, 0, 8},        {TW_TYPE_Q4_1, 0, 2, 15},         {TW_TYPE_Q5_0, 0, 0, 16},
+    {TW_TYPE_Q5_1, 0, 2, 31},       {TW_TYPE_Q8_0, 0, 0, 128},        {TW_TYPE_Q4_K, 0, 2, 15 * 63},
+    {TW_TYPE_Q5_K, 0, 2, 31 * 63},  {TW_TYPE_Q6_K, 208, 0, 32 * 128}, {TW_TYPE_IQ4_NL, 0, 0, 127},
+    {TW_TYPE_Q2_K, 80, 82, 3 * 15}, {TW_TYPE_Q3_K, 108, 0, 4 * 32},   {TW_TYPE_IQ4_XS, 0, 0, 32 * 127},
 };
 
 void tw_random_row(uint8_t *row, enum tw_type type, size_t n, float scale, struct tw_random *random) {

@@ -5,7 +5,8 @@ NVCC      ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) nvcc)
 # A100, RTX 30, Jetson Orin, RTX 40, Hopper, Blackwell, RTX 50; PTX of the last for what comes.
 CUDA_ARCHS ?= 80 86 87 89 90 100 120
 CUDA_KERNELS := $(sort $(wildcard engine/backend/cuda/*.cu))
-CUDA_HOST    := $(sort $(wildcard engine/backend/cuda/*.c))
+# Plain C of the program that lives in the object as well.
+CUDA_HOST    := $(sort $(wildcard engine/backend/cuda/*.c)) engine/backend/image.c engine/cache/kv.c
 
 # ---- for devices -----------------------------------------------------------------------------------------------------------
 CUDA_B := build/cuda$(if $(filter-out 80 86 87 89 90 100 120,$(CUDA_ARCHS))$(filter-out $(words $(CUDA_ARCHS)),7),-$(subst $() ,-,$(CUDA_ARCHS)))
@@ -36,11 +37,11 @@ SIM_B := $(B)/cudasim
 SIM_SANITIZE := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 SIM_FLAGS := -std=c++17 $(if $(SANITIZE),-O1,-O2) -g -Wall -Wextra -fPIC -fvisibility=hidden -fopenmp-simd -ffp-contract=off -I. -Itests/cudasim/include
 SIM_CORE   := $(patsubst %,$(SIM_B)/%.o,cudasim runtime cublas)
-SIM_HOST   := $(patsubst engine/backend/cuda/%.c,$(SIM_B)/host/%.o,$(CUDA_HOST))
+SIM_HOST   := $(patsubst %.c,$(SIM_B)/host/%.o,$(CUDA_HOST))
 SIM_PLAIN  := $(patsubst engine/backend/cuda/%.cu,$(SIM_B)/plain/%.o,$(CUDA_KERNELS))
 SIM_SHADOW := $(patsubst engine/backend/cuda/%.cu,$(SIM_B)/shadow/%.o,$(CUDA_KERNELS))
 # The shadow has its own answers to what -fsanitize=thread calls, so it cannot live in an instrumented process.
-CUDASIM := $(SIM_B)/selftest $(if $(SANITIZE),,$(SIM_B)/selftest-shadow)
+CUDASIM := $(SIM_B)/selftest $(SIM_B)/libtidewake-cudasim.so $(if $(SANITIZE),,$(SIM_B)/selftest-shadow $(SIM_B)/libtidewake-cudasim-shadow.so)
 
 ifeq ($(ENGINE),1)
 $(B)/check: | $(CUDASIM)
@@ -64,10 +65,21 @@ $(SIM_B)/plain/selftest.o: tests/cudasim/selftest.cu engine/backend/cuda/cuda.mk
 $(SIM_B)/shadow/selftest.o: tests/cudasim/selftest.cu engine/backend/cuda/cuda.mk
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(SIM_FLAGS) -fsanitize=thread -MMD -MP -x c++ -c -o $@ $<
+$(SIM_B)/host/%.o: %.c engine/backend/cuda/cuda.mk $(B)/include/engine/.made
+	@mkdir -p $(@D)
+	$(call say,CC  ,$< (emulated))
+	$(Q)$(CC) $(BASE_CFLAGS) -I$(B)/include/engine -Itests/cudasim/include -MMD -MP -c -o $@ $<
+# The whole backend on the emulation, loaded as the real one is.
+$(SIM_B)/libtidewake-cudasim.so: $(SIM_HOST) $(SIM_PLAIN) $(SIM_CORE) $(SIM_B)/noshadow.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) $(SIM_SANITIZE) -shared -o $@ $^ -Wl,--version-script=tests/cudasim/exports.map -ldl
+$(SIM_B)/libtidewake-cudasim-shadow.so: $(SIM_HOST) $(SIM_SHADOW) $(SIM_CORE) $(SIM_B)/shadow.o
+	$(call say,LINK,$@)
+	$(Q)$(CXX) -shared -o $@ $^ -Wl,--version-script=tests/cudasim/exports.map -ldl
 $(SIM_B)/selftest: $(SIM_B)/plain/selftest.o $(SIM_CORE) $(SIM_B)/noshadow.o
 	$(Q)$(CXX) $(SIM_SANITIZE) -o $@ $^
 $(SIM_B)/selftest-shadow: $(SIM_B)/shadow/selftest.o $(SIM_CORE) $(SIM_B)/shadow.o
 	$(Q)$(CXX) -o $@ $^
 
--include $(wildcard $(SIM_B)/*.d $(SIM_B)/*/*.d $(CUDA_B)/engine/backend/cuda/*.d)
+-include $(shell find $(SIM_B) $(CUDA_B) -name '*.d' 2>/dev/null)
 .PHONY: cuda

@@ -92,8 +92,8 @@ static size_t vector_bytes(const struct tw_model *model) {
 }
 
 size_t tw_cuda_state_floats(const struct tw_model_config *config) {
-    return 3 * config->n_embd + 2 * config->n_heads * config->head_dim + 2 * config->n_kv_heads * config->head_dim +
-           2 * config->n_mlp;
+    return config->head_dim + 3 * config->n_embd + 2 * config->n_heads * config->head_dim +
+           2 * config->n_kv_heads * config->head_dim + 2 * config->n_mlp;
 }
 
 /*
@@ -104,6 +104,10 @@ static size_t partial_bytes(const struct tw_model_config *config, const struct t
     const size_t d = config->head_dim;
     const size_t floats = config->n_heads * tw_max_size(2 * options->window, d + 2);
     return TW_CUDA_SPLITS * tw_max_size(floats * sizeof(float), config->n_kv_heads * d * sizeof(double));
+}
+
+size_t tw_cuda_row_bytes(const struct tw_model_config *config, size_t n_keys) {
+    return config->n_heads * n_keys * sizeof(float);
 }
 
 static void put(struct tw_buffer_size *size, const char *what, enum tw_category category, size_t bytes) {
@@ -212,7 +216,7 @@ static size_t buffers(struct tw_buffer_size sizes[TW_MOMENT_MAX_BUFFERS], const 
     case TW_MOMENT_LOGITS: return logits_sizes(sizes, model, stream, of->n);
     case TW_MOMENT_DECODE_LOGITS: return logits_sizes(sizes, model, stream, 1);
     case TW_MOMENT_DECODE_LAYER:
-        put(&sizes[TW_CUDA_ROWS], "attention rows", TW_CATEGORY_CHUNK, n_heads * of->n_keys * sizeof(float));
+        put(&sizes[TW_CUDA_ROWS], "attention rows", TW_CATEGORY_CHUNK, tw_cuda_row_bytes(config, of->n_keys));
         put(&sizes[TW_CUDA_DECODE_SLOT], "streamed layer", TW_CATEGORY_WEIGHTS,
             stream ? tw_cuda_slot_bytes(&model->layers[of->layer]) : 0);
         put(&sizes[TW_CUDA_DECODE_NEXT_SLOT], "next streamed layer", TW_CATEGORY_WEIGHTS,

@@ -101,8 +101,10 @@ static inline size_t tw_cuda_vector_span(size_t bytes) {
     return (bytes + TW_CUDA_ALIGNMENT - 1) / TW_CUDA_ALIGNMENT * TW_CUDA_ALIGNMENT;
 }
 
-/* Floats of decoding's state, in this order: hidden, normed (2 n_embd), query, attention (2 n_heads * head_dim), key,
- * value (2 n_kv_heads * head_dim), gate, up (2 n_mlp), output of a product (n_embd). */
+/* Attention rows of decoding, [n_heads][n_keys]. */
+size_t tw_cuda_row_bytes(const struct tw_model_config *config, size_t n_keys);
+/* Floats of decoding's state: rotation (head_dim), hidden, normed (2 n_embd), query, attention (2 n_heads * head_dim),
+ * key, value (2 n_kv_heads * head_dim), gate, up (2 n_mlp), output of a product (n_embd). */
 size_t tw_cuda_state_floats(const struct tw_model_config *config);
 /* Entries of a weight and a row a head that the log's selection holds: those of a piece's ranges, and two lists. */
 static inline size_t tw_cuda_candidates(size_t top_k) { return TW_CUDA_PIECE + 2 * top_k; }

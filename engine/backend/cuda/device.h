@@ -37,6 +37,12 @@ template <class Kernel> static inline cudaError_t tw_allow_shared(Kernel kernel,
 static __device__ __forceinline__ void tw_copy16(void *to, const void *from) {
     *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
 }
+/* The same from global to shared memory, on its way until tw_copies_wait, which waits for this thread's own. */
+static __device__ __forceinline__ void tw_copy16_later(void *to, const void *from) {
+    const unsigned address = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+}
+static __device__ __forceinline__ void tw_copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /*
  * d[16][8] += a[16][16] b[16][8]; with g = lane / 4 and t = lane % 4: a[i] holds row g + 8 (i % 2), columns 2t and
@@ -84,6 +90,8 @@ template <class Kernel> static inline cudaError_t tw_allow_shared(Kernel kernel,
     return cudaSuccess;
 }
 static inline void tw_copy16(void *to, const void *from) { cudasim::copy16(to, from); }
+static inline void tw_copy16_later(void *to, const void *from) { cudasim::copy16_later(to, from); }
+static inline void tw_copies_wait() { cudasim::copies_wait(); }
 static inline void tw_mma_16x8x16(float d[4], const unsigned a[4], const unsigned b[2]) {
     cudasim::mma_m16n8k16(d, a, b);
 }

@@ -66,6 +66,9 @@ static inline unsigned __float_as_uint(float value) {
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
+/* The emulation is compiled without contraction. */
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
 struct float2 {
