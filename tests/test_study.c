@@ -1,5 +1,6 @@
 /* Studies: their settings, their report, and a whole study over recorded traces. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +100,39 @@ START_TEST(a_report_is_one_page_with_everything_in_it) {
 }
 END_TEST
 
+/* Traces that are there, through to the report: every file that is promised, and the figures of the tables in them. */
+START_TEST(a_study_of_traces_that_are_there) {
+    const char *folder = tw_test_folder();
+    const char *ini = tw_test_path(folder, "s.ini");
+    struct tw_text text = {0};
+    tw_text_printf(
+        &text, "[study]\ntitle = Golden\noutput = %s/out\n[traces golden]\npath = %s\n[replay]\nbudget = 4,8,16,32\n",
+        folder, tw_test_golden("replay/study"));
+    tw_test_write_file(ini, text.data, text.size);
+    tw_text_release(&text);
+    struct tw_test_run run = tw_test_run("study %s", ini);
+    ck_assert_msg(run.exit_status == 0, "%s", tw_text_string(&run.err));
+    ck_assert_ptr_nonnull(strstr(tw_text_string(&run.out), "reactive"));
+    static const char *const made[] = {"tables/replay.csv",     "tables/average.csv", "tables/matched.csv",
+                                       "tables/wins.csv",       "tables/churn.csv",   "figures/miss-rate.svg",
+                                       "figures/miss-rate.png", "report.html"};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/out/%s", folder, made[i]);
+        ck_assert_msg(strstr(tw_text_string(&run.out), path) != NULL, "%s is not listed", path);
+        size_t size;
+        free(tw_test_read_file(path, &size));
+        ck_assert_uint_gt(size, 20);
+    }
+    tw_test_run_release(&run);
+    /* Three runs of one model and task: the report says so, and holds no claim that nothing was measured for. */
+    char *page = tw_test_read_file(tw_test_path(folder, "out/report.html"), NULL);
+    ck_assert_ptr_nonnull(strstr(page, "holds here"));
+    ck_assert_ptr_nonnull(strstr(page, "cannot be told at this size"));
+    free(page);
+}
+END_TEST
+
 Suite *tw_suite_study(void);
 Suite *tw_suite_study(void) {
     Suite *suite = suite_create("study");
@@ -106,6 +140,8 @@ Suite *tw_suite_study(void) {
     tcase_add_test(c, settings_are_read_by_their_tables);
     tcase_add_loop_test(c, faults_in_settings_are_named, 0, sizeof faults / sizeof *faults);
     tcase_add_test(c, a_report_is_one_page_with_everything_in_it);
+    tcase_add_test(c, a_study_of_traces_that_are_there);
+    tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);
     return suite;
 }
