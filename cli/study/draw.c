@@ -26,7 +26,8 @@ static const struct figure {
      "Curves of page-set Jaccard over decode steps"},
     {"heads", FROM_FIRST_TRACE, "Heads of the first run, layer by head: instability, drift events, needle score.",
      "Heat maps of heads by layer"},
-    {"attention", FROM_FIRST_TRACE, "What one head of the first run reads, step by page.",
+    {"attention", FROM_FIRST_TRACE,
+     "What one head of the first run, the one that reads the needle most, attends to: step by page.",
      "Heat map of attention weight by decode step and page"},
 };
 
@@ -45,7 +46,8 @@ static tw_status draw(struct tw_study *study, const struct figure *figure, const
         char *path = tw_study_path(study, name, err);
         if (!path) return TW_E_INPUT;
         struct tw_text notes = {0};
-        tw_status status = tw_plot(kind, input, &(const struct tw_plot_options){0}, path, false, &notes, err);
+        const struct tw_plot_options options = {.layer = study->shown_layer, .head = study->shown_head};
+        tw_status status = tw_plot(kind, input, &options, path, false, &notes, err);
         if (status == TW_OK) {
             tw_study_made(study, path);
             if (e == 0) status = tw_report_figure(report, path, figure->caption, figure->alt, err);

@@ -212,6 +212,13 @@ static tw_status churn(struct tw_study *study, const uint64_t *page_sizes, size_
             status = tw_churn_measure(&churns[n], trace, page_sizes, n_page_sizes, study->progress, err);
         tw_trace_free(trace);
     }
+    if (status == TW_OK && n && churns[0].needle_mean) {
+        size_t best = 0;
+        for (size_t h = 1; h < churns[0].n_layers * churns[0].n_heads; h++)
+            if (churns[0].needle_mean[h] > churns[0].needle_mean[best]) best = h;
+        study->shown_layer = best / churns[0].n_heads;
+        study->shown_head = best % churns[0].n_heads;
+    }
     if (status == TW_OK) {
         tw_churn_average_table(&study->tables[TW_STUDY_CHURN], churns, n, false);
         status = save_table(study, TW_STUDY_CHURN, err);

@@ -36,8 +36,9 @@ struct tw_study {
     char **traces; /* [n_traces] paths, owned */
     size_t n_traces;
     struct tw_table tables[TW_STUDY_N_TABLES]; /* empty (no columns) until made */
-    struct tw_text files;                      /* what was made, a path a line, in order */
-    struct tw_text notes;                      /* what the reader of the report should know, a line each */
+    size_t shown_layer, shown_head; /* of the first trace: the head that reads the needle most, for its figure */
+    struct tw_text files;           /* what was made, a path a line, in order */
+    struct tw_text notes;           /* what the reader of the report should know, a line each */
 };
 
 void tw_study_release(struct tw_study *study); /* copes with {0} */
