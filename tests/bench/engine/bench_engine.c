@@ -144,7 +144,6 @@ static void prefill(struct tw_engine *engine, size_t n, size_t reserve) {
     printf("%.6f %.6f %.6f\n", engine->times.prefill_seconds, engine->times.layer_end_seconds, useful_gflop(n));
 }
 
-
 static void decode(struct tw_engine *engine, size_t n, struct tw_attention_log *log) {
     struct tw_error err = {0};
     double bytes = 0;
