@@ -44,10 +44,10 @@ static tw_status create_products(struct tw_backend *b, struct tw_error *err) {
     }
     const bool bf16 = s->element_bytes == 2;
     const struct tw_cpu_product_shape shapes[TW_CPU_N_MATRICES] = {
-        [TW_CPU_QKV] = {bf16, s->n_embd, tw_cpu_qkv_width(s), b->bias, false},
-        [TW_CPU_OUTPUT] = {bf16, s->n_heads * s->head_dim, s->n_embd, false, true},
-        [TW_CPU_GATE_UP] = {bf16, s->n_embd, 2 * s->n_mlp, false, false},
-        [TW_CPU_DOWN] = {bf16, s->n_mlp, s->n_embd, false, true},
+        [TW_CPU_QKV] = {bf16, s->n_embd, tw_cpu_qkv_width(s), b->bias, false, true},
+        [TW_CPU_OUTPUT] = {bf16, s->n_heads * s->head_dim, s->n_embd, false, true, true},
+        [TW_CPU_GATE_UP] = {bf16, s->n_embd, 2 * s->n_mlp, false, false, false},
+        [TW_CPU_DOWN] = {bf16, s->n_mlp, s->n_embd, false, true, true},
     };
     TW_TRY(tw_cpu_products_create(&b->products, b->level, s->n_threads, err));
     for (int m = 0; m < TW_CPU_N_MATRICES; m++) {

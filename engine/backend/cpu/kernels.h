@@ -24,7 +24,7 @@
 
 /* What happens to the rows of a fused q, k, v product. */
 struct tw_cpu_rotate {
-    const void *qkv; /* [n][(n_heads + 2 n_kv_heads) * head_dim] elements, biases added */
+    const float *qkv; /* [n][(n_heads + 2 n_kv_heads) * head_dim] float32, biases added */
     size_t n, n_heads, n_kv_heads, head_dim;
     const float *query_norm, *key_norm; /* [head_dim] or NULL */
     float epsilon;
@@ -81,8 +81,11 @@ struct tw_cpu_kernels {
     /* out[i] = in[i] / sqrt(mean(in^2) + epsilon) * weight, for each of n rows of `width` elements. */
     void (*norm)(void *restrict out, const void *restrict in, const float *weight, size_t n, size_t width,
                  float epsilon);
-    /* hidden += norm(in): a norm behind the attention or the MLP (gemma3). */
-    void (*add_normed)(void *restrict hidden, const void *restrict in, const float *weight, size_t n, size_t width,
+    /* The same from float32. */
+    void (*norm_float)(void *restrict out, const float *restrict in, const float *weight, size_t n, size_t width,
+                       float epsilon);
+    /* hidden += norm(in), in float32: a norm behind the attention or the MLP (gemma3). */
+    void (*add_normed)(float *restrict hidden, const float *restrict in, const float *weight, size_t n, size_t width,
                        float epsilon);
     /* Norms of heads, rotation, and appending to the cache. */
     void (*rotate)(const struct tw_cpu_rotate *rotate);

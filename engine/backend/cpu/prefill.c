@@ -95,7 +95,8 @@ struct block {
     size_t chunk_row; /* of the block's row 0 in the chunk's buffers */
     char *hidden;     /* the bridge's row of row `first` */
     size_t thread;
-    char *normed, *wide, *activated, *spare; /* [128] rows each, the block's row 0 */
+    char *normed, *wide, *activated; /* [128] rows each, the block's row 0 */
+    float *sum;                      /* [128][n_embd]: the hidden states while attention and MLP are added */
     float *rotation;
     void *scratch;
 };
@@ -117,16 +118,15 @@ static struct block block_of(const struct chunk *c, size_t index) {
     k.scratch = scratch + b->scratch.product;
     if (b->shape.whole_rows) {
         char *chunk = b->chunk.buffer[0].data;
-        const size_t wide = tw_max_size(tw_cpu_qkv_width(&b->shape), 2 * b->shape.n_mlp);
         k.normed = chunk + b->chunk_layout.normed + k.chunk_row * b->shape.n_embd * size;
-        k.wide = chunk + b->chunk_layout.wide + k.chunk_row * wide * size;
+        k.wide = chunk + b->chunk_layout.wide + k.chunk_row * tw_cpu_wide_bytes(&b->shape);
         k.activated = chunk + b->chunk_layout.activated + k.chunk_row * b->shape.n_mlp * size;
-        k.spare = chunk + b->chunk_layout.hidden + k.chunk_row * b->shape.n_embd * size;
+        k.sum = (float *)(void *)(chunk + b->chunk_layout.hidden) + k.chunk_row * b->shape.n_embd;
     } else {
         k.normed = scratch + b->scratch.normed;
         k.wide = scratch + b->scratch.wide;
         k.activated = scratch + b->scratch.activated;
-        k.spare = scratch + b->scratch.hidden;
+        k.sum = (float *)(void *)(scratch + b->scratch.hidden);
     }
     return k;
 }
@@ -194,7 +194,7 @@ static tw_status stage_qkv(struct chunk *c, const struct block *k, struct tw_err
 static tw_status stage_rotate(struct chunk *c, const struct block *k, struct tw_error *err) {
     (void)err;
     const struct tw_backend *b = c->b;
-    const size_t d = b->shape.head_dim, size = b->shape.element_bytes;
+    const size_t d = b->shape.head_dim;
     char *key[MOST_KV_HEADS], *value[MOST_KV_HEADS];
     size_t row[MOST_KV_HEADS];
     for (size_t g = 0; g < b->shape.n_kv_heads; g++) {
@@ -204,7 +204,7 @@ static tw_status stage_rotate(struct chunk *c, const struct block *k, struct tw_
     }
     tw_cpu_rotation(b, k->rotation, b->rope_of_layer[c->layer], k->position, k->n);
     b->kernels->rotate(&(struct tw_cpu_rotate){
-        .qkv = k->wide + k->first * tw_cpu_qkv_width(&b->shape) * size,
+        .qkv = (const float *)(const void *)k->wide + k->first * tw_cpu_qkv_width(&b->shape),
         .n = k->n,
         .n_heads = b->shape.n_heads,
         .n_kv_heads = b->shape.n_kv_heads,
@@ -377,43 +377,33 @@ tw_status tw_cpu_attend(struct tw_backend *b, size_t l, const struct tw_kv *kv, 
 
 /* ---- finish ---- */
 
-/* The rows that a product adds to: the bridge's own, or, where the block is not whole, a copy of them. */
-static char *adds_to(const struct chunk *c, const struct block *k) {
-    if (k->n == TW_CPU_ROW_BLOCK) return k->hidden;
-    const size_t row_bytes = c->b->shape.n_embd * c->b->shape.element_bytes;
-    memcpy(k->spare + k->first * row_bytes, k->hidden, k->n * row_bytes);
-    return k->spare;
-}
-static void copy_back(const struct chunk *c, const struct block *k, const char *rows) {
-    const size_t row_bytes = c->b->shape.n_embd * c->b->shape.element_bytes;
-    if (rows != k->hidden) memcpy(k->hidden, rows + k->first * row_bytes, k->n * row_bytes);
-}
+/*
+ * The hidden states of a block become float32 before attention and MLP are added, and are rounded once behind both.
+ * Rows of the block that are not the chunk's hold what was there before, and are not written back.
+ */
+static float *sum_rows(const struct chunk *c, const struct block *k) { return k->sum + k->first * c->b->shape.n_embd; }
 
-/* hidden += x W, or hidden += norm(x W) where the architecture has a norm behind. */
+/* sum += x W, or sum += norm(x W) where the architecture has a norm behind. */
 static tw_status add_product(struct chunk *c, const struct block *k, enum tw_cpu_matrix matrix, const void *x,
                              const float *post_norm, struct tw_error *err) {
     const struct tw_backend *b = c->b;
-    if (post_norm) {
-        TW_TRY(run_product(c, k, b->plain_product[matrix], matrix, k->spare, x, err));
-        b->kernels->add_normed(k->hidden, k->spare + k->first * b->shape.n_embd * b->shape.element_bytes, post_norm,
-                               k->n, b->shape.n_embd, (float)b->model->config.norm_epsilon);
-        return TW_OK;
-    }
-    char *rows = adds_to(c, k);
-    TW_TRY(run_product(c, k, b->product[matrix], matrix, rows, x, err));
-    copy_back(c, k, rows);
+    if (!post_norm) return run_product(c, k, b->product[matrix], matrix, k->sum, x, err);
+    TW_TRY(run_product(c, k, b->plain_product[matrix], matrix, k->wide, x, err));
+    b->kernels->add_normed(sum_rows(c, k), (const float *)(const void *)k->wide + k->first * b->shape.n_embd, post_norm,
+                           k->n, b->shape.n_embd, (float)b->model->config.norm_epsilon);
     return TW_OK;
 }
 
 static tw_status stage_output(struct chunk *c, const struct block *k, struct tw_error *err) {
+    c->b->kernels->to_float(sum_rows(c, k), k->hidden, k->n * c->b->shape.n_embd);
     return add_product(c, k, TW_CPU_OUTPUT, chunk_queries(c->b, k->chunk_row), c->weights->post_attention_norm, err);
 }
 
 static tw_status stage_norm_mlp(struct chunk *c, const struct block *k, struct tw_error *err) {
     (void)err;
     const struct tw_backend *b = c->b;
-    b->kernels->norm(k->normed + k->first * b->shape.n_embd * b->shape.element_bytes, k->hidden, c->weights->mlp_norm,
-                     k->n, b->shape.n_embd, (float)b->model->config.norm_epsilon);
+    b->kernels->norm_float(k->normed + k->first * b->shape.n_embd * b->shape.element_bytes, sum_rows(c, k),
+                           c->weights->mlp_norm, k->n, b->shape.n_embd, (float)b->model->config.norm_epsilon);
     return TW_OK;
 }
 
@@ -431,7 +421,9 @@ static tw_status stage_activate(struct chunk *c, const struct block *k, struct t
 }
 
 static tw_status stage_down(struct chunk *c, const struct block *k, struct tw_error *err) {
-    return add_product(c, k, TW_CPU_DOWN, k->activated, c->weights->post_mlp_norm, err);
+    TW_TRY(add_product(c, k, TW_CPU_DOWN, k->activated, c->weights->post_mlp_norm, err));
+    c->b->kernels->from_float(k->hidden, sum_rows(c, k), k->n * c->b->shape.n_embd, 1.0f);
+    return TW_OK;
 }
 
 tw_status tw_cpu_finish(struct tw_backend *b, size_t l, struct tw_bridge *bridge, size_t first_row, size_t n,

@@ -94,7 +94,8 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *description, const struct t
     *description = NULL;
     dnnl_status_t status = dnnl_memory_desc_init_by_tag(&x, 2, x_dims, type, dnnl_ab);
     if (status == dnnl_success) status = dnnl_memory_desc_init_by_tag(&weights, 2, weights_dims, type, weights_tag);
-    if (status == dnnl_success) status = dnnl_memory_desc_init_by_tag(&y, 2, y_dims, type, dnnl_ab);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(&y, 2, y_dims, shape->float_output ? dnnl_f32 : type, dnnl_ab);
     if (status == dnnl_success) status = dnnl_memory_desc_init_by_tag(&bias, 2, bias_dims, dnnl_f32, dnnl_ab);
     if (status == dnnl_success)
         status = dnnl_matmul_desc_init(&operation, &x, &weights, shape->bias ? &bias : NULL, &y);

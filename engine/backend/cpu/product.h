@@ -24,10 +24,11 @@ void tw_cpu_products_free(struct tw_cpu_products *products);
 
 struct tw_cpu_product_shape {
     bool bf16;
-    size_t n_columns; /* inputs */
-    size_t n_rows;    /* outputs */
-    bool bias;        /* float32 [n_rows] is added */
-    bool add;         /* y is added to, not written */
+    size_t n_columns;  /* inputs */
+    size_t n_rows;     /* outputs */
+    bool bias;         /* float32 [n_rows] is added */
+    bool add;          /* y is added to, not written */
+    bool float_output; /* y is float32 also when the rest is bf16 */
 };
 
 /*
@@ -41,7 +42,7 @@ void tw_cpu_product_free(struct tw_cpu_product *product);
 /* Whether the weights are wanted packed (pack.h) or plain. */
 bool tw_cpu_product_packed(const struct tw_cpu_product *product);
 
-/* x [128][n_columns], y [128][n_rows] elements; bias NULL without one. */
+/* x [128][n_columns], y [128][n_rows]; bias NULL without one. */
 tw_status tw_cpu_product_run(const struct tw_cpu_product *product, size_t thread, void *y, const void *x,
                              const void *weights, const float *bias, void *scratch, struct tw_error *err);
 

@@ -66,15 +66,18 @@ size_t tw_cpu_tile_bytes(const struct tw_cpu_shape *s) {
     return aligned((TW_CPU_TILE_ROWS * (2 * width + 16) + 64 + 6 * 64) * sizeof(float));
 }
 
-static size_t wide_width(const struct tw_cpu_shape *s) { return tw_max_size(tw_cpu_qkv_width(s), 2 * s->n_mlp); }
+size_t tw_cpu_wide_bytes(const struct tw_cpu_shape *s) {
+    const size_t products = tw_max_size(tw_cpu_qkv_width(s), s->n_embd) * sizeof(float);
+    return tw_max_size(products, 2 * s->n_mlp * s->element_bytes);
+}
 
 void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *s) {
     const size_t rows = TW_CPU_ROW_BLOCK, size = s->element_bytes;
     size_t end = 0;
     scratch->normed = place(&end, rows * s->n_embd * size);
-    scratch->wide = place(&end, rows * wide_width(s) * size);
+    scratch->wide = place(&end, rows * tw_cpu_wide_bytes(s));
     scratch->activated = place(&end, rows * s->n_mlp * size);
-    scratch->hidden = place(&end, rows * s->n_embd * size);
+    scratch->hidden = place(&end, rows * s->n_embd * sizeof(float));
     scratch->rotation = place(&end, (rows * 2 + 2) * s->head_dim * sizeof(float));
     scratch->product = place(&end, TW_CPU_PRODUCT_SCRATCH_BYTES);
     scratch->attention = place(&end, tw_cpu_tile_bytes(s));
@@ -93,9 +96,9 @@ void tw_cpu_chunk_layout(struct tw_cpu_chunk_layout *layout, const struct tw_cpu
     layout->query = place(&end, rows * s->n_heads * s->head_dim * size);
     if (s->whole_rows) {
         layout->normed = place(&end, rows * s->n_embd * size);
-        layout->wide = place(&end, rows * wide_width(s) * size);
+        layout->wide = place(&end, rows * tw_cpu_wide_bytes(s));
         layout->activated = place(&end, rows * s->n_mlp * size);
-        layout->hidden = place(&end, rows * s->n_embd * size);
+        layout->hidden = place(&end, rows * s->n_embd * sizeof(float));
     }
     layout->bytes = end;
 }

@@ -39,6 +39,8 @@ void tw_cpu_shape_init(struct tw_cpu_shape *shape, const struct tw_model *model,
 static inline size_t tw_cpu_qkv_width(const struct tw_cpu_shape *s) {
     return (s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
 }
+/* A row of the widest product: q, k, v or an output before its norm in float32, or gate and up in elements. */
+size_t tw_cpu_wide_bytes(const struct tw_cpu_shape *shape);
 /* Values are stored in rows of whole vectors. */
 static inline size_t tw_cpu_value_width(size_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
@@ -58,9 +60,9 @@ size_t tw_cpu_layer_bytes(const struct tw_cpu_shape *shape);
 /* Pieces of a thread's scratch, each rounded up to 64 bytes, as offsets from its start. */
 struct tw_cpu_scratch {
     size_t normed;    /* [128][n_embd] */
-    size_t wide;      /* [128][max(qkv width, 2 n_mlp)] */
+    size_t wide;      /* [128] rows of tw_cpu_wide_bytes: q, k, v in float32, or gate and up */
     size_t activated; /* [128][n_mlp] */
-    size_t hidden;    /* [128][n_embd] float or bf16: rows of a block that is not whole, or before a post-norm */
+    size_t hidden;    /* [128][n_embd] float32: the hidden states while attention and MLP are added */
     size_t rotation;  /* [128][2][head_dim] float32 */
     size_t product;   /* oneDNN's own */
     size_t attention; /* see tile kernels */
@@ -74,9 +76,9 @@ size_t tw_cpu_chunk_rows(size_t max_rows); /* rows with the slack of the grid */
 struct tw_cpu_chunk_layout {
     size_t query;     /* [rows][n_heads * head_dim] */
     size_t normed;    /* whole rows only: [rows][n_embd] */
-    size_t wide;      /* [rows][max(qkv width, 2 n_mlp)] */
+    size_t wide;      /* [rows] of tw_cpu_wide_bytes */
     size_t activated; /* [rows][n_mlp] */
-    size_t hidden;    /* [rows][n_embd] */
+    size_t hidden;    /* [rows][n_embd] float32 */
     size_t bytes;
 };
 void tw_cpu_chunk_layout(struct tw_cpu_chunk_layout *layout, const struct tw_cpu_shape *shape, size_t max_rows);
