@@ -199,4 +199,4 @@ clean:  ## removes what was built
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all demo model install check check-run check-headers format clean help
+.PHONY: all demo model install check check-run bench-engine check-headers format clean help
