@@ -436,7 +436,7 @@ START_TEST(attention) {
 }
 END_TEST
 
-START_TEST(rotation) {
+START_TEST(rotation_kernel) {
     struct kit kit;
     if (!kit_of(&kit, _i, 4)) return;
     for (int round = 0; round < N_ROUNDS; round++) {
@@ -615,7 +615,7 @@ Suite *tw_suite_cpu_kernels(void) {
     tcase_add_loop_test(tcase, stored_rows, 0, N_KITS);
     tcase_add_loop_test(tcase, row_kernels, 0, N_KITS);
     tcase_add_loop_test(tcase, attention, 0, N_KITS);
-    tcase_add_loop_test(tcase, rotation, 0, N_KITS);
+    tcase_add_loop_test(tcase, rotation_kernel, 0, N_KITS);
     tcase_add_loop_test(tcase, folds, 0, N_KITS);
     tcase_add_loop_test(tcase, greatest, 0, N_KITS);
     suite_add_tcase(suite, tcase);
