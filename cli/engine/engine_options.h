@@ -27,6 +27,7 @@ struct tw_engine_settings {
 };
 
 extern const struct tw_option tw_machine_option_rows[];
+extern const struct tw_option tw_planned_option_rows[]; /* the same, with cuda as the default backend */
 extern const struct tw_option tw_engine_option_rows[];
 
 /* The engine's own form of the settings. `seed` is the command's. */
