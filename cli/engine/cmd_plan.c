@@ -85,9 +85,8 @@ static tw_status fits(bool *answer, const struct planning *p, const struct tw_co
  * does: memory grows with it. */
 static tw_status largest(size_t *found, const struct planning *p, const struct tw_configuration *c, size_t *field,
                          size_t most, struct tw_error *err) {
-    size_t low = 0, high = most;
-    while (low < high) {
-        const size_t middle = low + (high - low + 1) / 2;
+    size_t low = 0, high = most, middle = most; /* often all of it does */
+    for (; low < high; middle = low + (high - low + 1) / 2) {
         bool answer;
         *field = middle;
         TW_TRY(fits(&answer, p, c, err));
