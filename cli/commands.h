@@ -23,7 +23,7 @@
 
 /* Those that need the engine's floor: in cli/engine/cmd_<symbol>.c, left out by `make ENGINE=0`. */
 #if TW_ENGINE
-#define TW_COMMANDS_ENGINE(X) X(trace) X(plan) X(generate) X(logits) X(tokenize)
+#define TW_COMMANDS_ENGINE(X) X(trace) X(prefill) X(plan) X(generate) X(logits) X(tokenize)
 #else
 #define TW_COMMANDS_ENGINE(X)
 #endif
