@@ -44,6 +44,11 @@ void tw_file_unmap(struct tw_file *file) {
     *file = (struct tw_file){0};
 }
 
+void tw_file_will_need(const void *data, size_t size) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)data % page;
+    (void)madvise((void *)((uintptr_t)data - before), size + before, MADV_WILLNEED);
+}
+
 tw_status tw_file_read(struct tw_text *text, const char *path, size_t max_bytes, const char *what,
                        struct tw_error *err) {
     const bool standard_input = strcmp(path, "-") == 0;

@@ -20,6 +20,8 @@ struct tw_file {
  */
 tw_status tw_file_map(struct tw_file *file, const char *path, const char *what, struct tw_error *err);
 void tw_file_unmap(struct tw_file *file); /* copes with {0} */
+/* Advice: these bytes of a mapped file will be read soon. Many small places are then fetched side by side. */
+void tw_file_will_need(const void *data, size_t size);
 
 /*
  * Appends the whole content of `path` to `text`, `-` being standard input. Refuses more than `max_bytes`.

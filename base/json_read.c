@@ -79,7 +79,7 @@ bool tw_json_read_string(struct tw_json_reader *reader, struct tw_view *raw) {
             if (n == 0) return tw_json_refuse(reader, "invalid UTF-8 in a string");
             reader->at += n;
         } else if (byte == '\\') {
-            if (left < 2) break;
+            if (left < 2) return tw_json_refuse(reader, "the text ends inside a string");
             const char escape = reader->at[1];
             if (escape == 'u') {
                 for (size_t i = 2; i < 6; i++)

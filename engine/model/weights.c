@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/file.h"
 
 /* ---- the catalogue ------------------------------------------------------------------------------------------------
  */
@@ -359,6 +360,13 @@ tw_status tw_weights_bind(struct tw_model *model, struct tw_owned *owned, const 
         const size_t longest = tw_max_size(dimension(config, EMBD), dimension(config, QUERY));
         binder.zeros = tw_owned_alloc(owned, longest * sizeof(float));
         if (!binder.zeros) return no_memory(&binder);
+    }
+    /* Vectors lie scattered among the matrices: read one after the other from a disk, they would take most of the time.
+     */
+    for (size_t i = 0; catalogue && i < catalogue->n; i++) {
+        const struct tw_stored_tensor *tensor = &catalogue->tensors[i];
+        if (tensor->n_dims == 1 && tensor->traits)
+            tw_file_will_need(tensor->data, tw_type_row_bytes(tensor->traits, tensor->n_columns));
     }
     model->layers = tw_owned_alloc(owned, config->n_layers * sizeof *model->layers);
     if (!model->layers) return no_memory(&binder);

@@ -470,6 +470,42 @@ START_TEST(split_files) {
 }
 END_TEST
 
+/* ---- the real model ------------------------------------------------------------------------------------------------
+ */
+
+/* Of /proc/self/smaps_rollup, in bytes: what this process alone holds. File pages count while nobody else maps them. */
+static size_t private_bytes(void) {
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    char line[256];
+    size_t total = 0, kilobytes;
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Private_Clean: %zu", &kilobytes) == 1 || sscanf(line, "Private_Dirty: %zu", &kilobytes) == 1)
+            total += kilobytes << 10;
+    if (file) fclose(file);
+    return total;
+}
+
+START_TEST(real_model_opens_light) {
+    const char *source = getenv("TW_SOURCE");
+    const char *path = tw_test_path(source ? source : ".", "data/models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    if (access(path, R_OK) != 0) {
+        tw_test_skip("model", "data/models has no SmolLM2: run make model");
+        return;
+    }
+    const size_t before = private_bytes();
+    const double start = cpu_seconds();
+    struct tw_model *model = tw_must_open(path);
+    const double seconds = cpu_seconds() - start;
+    const size_t grown = private_bytes() - before;
+    printf("opening SmolLM2: %.2f ms of processor time, %.2f MB of private memory\n", 1e3 * seconds,
+           (double)grown / 1e6);
+    ck_assert_uint_eq(model->config.n_layers, 30);
+    ck_assert_uint_eq(tw_gguf_find(tw_model_gguf(model), "tokenizer.ggml.tokens")->array.n, 49152);
+    ck_assert_msg(SANITIZED || grown < 10000000, "%zu bytes of private memory", grown);
+    tw_model_free(model);
+}
+END_TEST
+
 Suite *tw_suite_model(void) {
     Suite *suite = suite_create("model");
     TCase *gguf = tcase_create("gguf");
@@ -493,5 +529,8 @@ Suite *tw_suite_model(void) {
     tcase_add_test(safetensors, shards_share_no_tensor);
     tcase_add_test(safetensors, tied_embeddings);
     suite_add_tcase(suite, safetensors);
+    TCase *real = tcase_create("real");
+    tcase_add_test(real, real_model_opens_light);
+    suite_add_tcase(suite, real);
     return suite;
 }

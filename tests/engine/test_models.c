@@ -20,6 +20,12 @@ static const char *const families[] = {"llama_rope3", "llama_tied",   "mistral_g
 enum { N_FAMILIES = sizeof families / sizeof *families };
 static const char *const containers[] = {NULL, "f32", "f16", "q8_0"}; /* NULL: the Hugging Face folder */
 enum { N_CONTAINERS = sizeof containers / sizeof *containers };
+/* Sanitizers take the first and the last alone: both ways of naming, plain and quantised. */
+#ifdef __SANITIZE_ADDRESS__
+enum { CONTAINER_STEP = N_CONTAINERS - 1 };
+#else
+enum { CONTAINER_STEP = 1 };
+#endif
 
 /* Of the golden data's README: relative L2 and greatest difference of float32; relative L2 and share of equal best
  * tokens of bfloat16. */
@@ -167,9 +173,7 @@ static void check_model(const char *family, const char *container, size_t run) {
 
 START_TEST(equals_transformers) {
     const size_t run = (size_t)_i / N_FAMILIES, family = (size_t)_i % N_FAMILIES;
-    const struct tw_backend_ops *ops;
-    if (tw_backend_find(&ops, runs[run].backend, NULL) != TW_OK) return;
-    for (size_t c = 0; c < N_CONTAINERS; c++) check_model(families[family], containers[c], run);
+    for (size_t c = 0; c < N_CONTAINERS; c += CONTAINER_STEP) check_model(families[family], containers[c], run);
 }
 END_TEST
 
