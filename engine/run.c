@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/clock.h"
@@ -76,9 +77,14 @@ tw_status tw_run_traced(struct tw_run_result *result, struct tw_engine *engine, 
     struct tw_tracer *tracer;
     TW_TRY(tw_tracer_create(&tracer, engine, prompt, info, tracer_options, options->max_new, err));
     const tw_status run = tw_run(result, engine, tokenizer, prompt, options, tracer, progress, err);
-    /* What has been appended is kept, whatever ended the run; the first sentence counts. */
-    const tw_status finished =
-        tw_tracer_finish(tracer, run == TW_OK, tw_text_view(&result->text), run == TW_OK ? err : NULL);
+    tw_status finished = TW_OK;
+    if (run != TW_OK && result->n_tokens == 0) {
+        /* Nothing has been logged: no empty file is left. */
+        unlink(tracer_options->path);
+    } else {
+        /* What has been appended is kept, whatever ended the run; the first sentence counts. */
+        finished = tw_tracer_finish(tracer, run == TW_OK, tw_text_view(&result->text), run == TW_OK ? err : NULL);
+    }
     if (trace_bytes) *trace_bytes = tw_tracer_bytes(tracer);
     tw_tracer_free(tracer);
     return run != TW_OK ? run : finished;

@@ -38,7 +38,8 @@ tw_status tw_run(struct tw_run_result *result, struct tw_engine *engine, struct 
                  struct tw_progress *progress, struct tw_error *err);
 
 /*
- * The same into a trace file: creates the tracer, runs, and finishes the file whatever happens once it is there.
+ * The same into a trace file: creates the tracer, runs, and finishes the file, also when the run is stopped or fails
+ * behind its first step; before that no file is left.
  * `info`: names (model, task, run, expected_answer, producer, special_tokens, pre_tokenizer). trace_bytes may be NULL.
  */
 tw_status tw_run_traced(struct tw_run_result *result, struct tw_engine *engine, struct tw_tokenizer *tokenizer,
