@@ -58,8 +58,9 @@ static tw_status measure(struct tw_measurement *m, const struct planning *p, con
     options.backend = "dry";
     tw_status status = tw_engine_open(&engine, p->model, &options, err);
     if (status == TW_OK) status = tw_engine_prefill(engine, p->tokens, c->context, 0, NULL, NULL, err);
-    if (status == TW_OK) status = tw_engine_reserve(engine, p->options->max_new, err);
-    if (status == TW_OK && c->context < p->model->config.context_length)
+    /* The first token comes of prefill. */
+    if (status == TW_OK && p->options->max_new > 1) status = tw_engine_reserve(engine, p->options->max_new - 1, err);
+    if (status == TW_OK && p->options->max_new > 1 && c->context < p->model->config.context_length)
         status = tw_engine_decode(engine, 0, NULL, err);
     if (status == TW_OK) {
         tw_measurement_take(m, engine);

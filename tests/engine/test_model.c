@@ -493,15 +493,15 @@ START_TEST(real_model_opens_light) {
         return;
     }
     const size_t before = private_bytes();
-    const double start = cpu_seconds();
+    const double start = tw_cpu_seconds();
     struct tw_model *model = tw_must_open(path);
-    const double seconds = cpu_seconds() - start;
+    const double seconds = tw_cpu_seconds() - start;
     const size_t grown = private_bytes() - before;
     printf("opening SmolLM2: %.2f ms of processor time, %.2f MB of private memory\n", 1e3 * seconds,
            (double)grown / 1e6);
     ck_assert_uint_eq(model->config.n_layers, 30);
     ck_assert_uint_eq(tw_gguf_find(tw_model_gguf(model), "tokenizer.ggml.tokens")->array.n, 49152);
-    ck_assert_msg(SANITIZED || grown < 10000000, "%zu bytes of private memory", grown);
+    ck_assert_msg(TW_SANITIZED || grown < 10000000, "%zu bytes of private memory", grown);
     tw_model_free(model);
 }
 END_TEST
