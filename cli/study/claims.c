@@ -88,6 +88,8 @@ static double mean_steps(const struct tw_study *study, const char *model, const 
 
 /* Heads drift with time: shorter runs than the paper's (hundreds of steps) cannot speak against it. */
 #define STEPS_TO_DRIFT 256
+/* Below this many wake-ups, precision and recall are anecdotes. */
+#define ENOUGH_EVENTS 20
 
 /* WakeKV, section 2: a row of the churn table a model and task, at the first page size. */
 static void churn(const struct tw_study *study, struct tw_report *report) {
@@ -147,6 +149,29 @@ static void churn(const struct tw_study *study, struct tw_report *report) {
         }
 }
 
+/* WakeKV, section 2: no signal foretells wake-ups well. */
+static void wakeups(const struct tw_study *study, struct tw_report *report) {
+    const struct tw_table *table = &study->tables[TW_STUDY_WAKEUPS];
+    for (size_t r = 0; r < table->n_rows; r++) {
+        const double events = number(table, r, "events"), precision = number(table, r, "zscore_precision");
+        struct tw_text claim = {0}, measured = {0};
+        tw_text_printf(&claim, "Wake-ups cannot be foretold well from a head's own signals (%s, %s)",
+                       text(table, r, "task"), text(table, r, "model"));
+        enum tw_verdict verdict = TW_VERDICT_OPEN;
+        if (!(events >= ENOUGH_EVENTS) || isnan(precision)) {
+            tw_text_printf(&measured, "%.0f wake-ups, too few to grade", isnan(events) ? 0 : events);
+        } else {
+            tw_text_printf(&measured, "%.0f wake-ups; best z-scored signal (%s): precision %.2f at recall %.2f", events,
+                           text(table, r, "zscore_signal"), precision, number(table, r, "zscore_recall"));
+            verdict = precision < 0.5 ? TW_VERDICT_HOLDS : TW_VERDICT_FAILS;
+        }
+        tw_report_claim(report, verdict, tw_text_string(&claim),
+                        "precision 0.08 (0.20) at recall 0.41 (0.70) on chain of thought (multi-turn)",
+                        tw_text_string(&measured));
+        tw_text_release(&claim), tw_text_release(&measured);
+    }
+}
+
 /* TideKV, section 6: the schedule does not change what a selector keeps, so answers agree with postprefill's. */
 static void quality(const struct tw_study *study, struct tw_report *report) {
     const struct tw_table *table = &study->tables[TW_STUDY_QUALITY];
@@ -186,5 +211,6 @@ static void quality(const struct tw_study *study, struct tw_report *report) {
 void tw_study_claims(const struct tw_study *study, struct tw_report *report) {
     wins(study, report);
     churn(study, report);
+    wakeups(study, report);
     quality(study, report);
 }

@@ -8,7 +8,7 @@
 #include "cli/study/study.h"
 #include "traces/trace.h"
 
-enum source { FROM_REPLAY, FROM_MATCHED, FROM_ALL_TRACES, FROM_FIRST_TRACE };
+enum source { FROM_REPLAY, FROM_MATCHED, FROM_GRADING, FROM_ALL_TRACES, FROM_FIRST_TRACE };
 
 static const struct figure {
     const char *kind; /* of `plot` */
@@ -29,6 +29,10 @@ static const struct figure {
     {"attention", FROM_FIRST_TRACE,
      "What one head of the first run, the one that reads the needle most, attends to: step by page.",
      "Heat map of attention weight by decode step and page"},
+    {"wakeups", FROM_FIRST_TRACE, "Wake-ups of the first run: which head begins to read the needle again, and when.",
+     "Raster of wake-ups, head by decode step"},
+    {"precision-recall", FROM_GRADING, "How well each signal foretells wake-ups, by how many steps ahead it may alarm.",
+     "Precision against recall for each signal and lead"},
 };
 
 static const struct tw_plot_kind *find_kind(const char *name) {
@@ -67,8 +71,11 @@ static tw_status draw(struct tw_study *study, const struct figure *figure, const
 }
 
 tw_status tw_study_draw(struct tw_study *study, struct tw_report *report, struct tw_error *err) {
-    static const char *const names[] = {[FROM_REPLAY] = "tables/replay.csv", [FROM_MATCHED] = "tables/matched.csv"};
-    static const enum tw_study_table tables[] = {[FROM_REPLAY] = TW_STUDY_REPLAY, [FROM_MATCHED] = TW_STUDY_MATCHED};
+    static const char *const names[] = {[FROM_REPLAY] = "tables/replay.csv",
+                                        [FROM_MATCHED] = "tables/matched.csv",
+                                        [FROM_GRADING] = "tables/grading.csv"};
+    static const enum tw_study_table tables[] = {
+        [FROM_REPLAY] = TW_STUDY_REPLAY, [FROM_MATCHED] = TW_STUDY_MATCHED, [FROM_GRADING] = TW_STUDY_GRADING};
     struct tw_trace **traces = calloc(study->n_traces + 1, sizeof *traces);
     if (!traces) return TW_FAIL(err, TW_E_MEMORY, "out of memory for the traces of the figures");
     tw_status status = TW_OK;
@@ -78,7 +85,7 @@ tw_status tw_study_draw(struct tw_study *study, struct tw_report *report, struct
         const struct figure *figure = &figures[i];
         const struct tw_plot_kind *kind = find_kind(figure->kind);
         struct tw_plot_input input = {.progress = study->progress};
-        if (figure->source == FROM_REPLAY || figure->source == FROM_MATCHED) {
+        if (figure->source < FROM_ALL_TRACES) {
             input.tables = &study->tables[tables[figure->source]];
             input.names = &names[figure->source];
             input.n_tables = 1;

@@ -18,8 +18,8 @@
 
 const char *const tw_study_table_names[TW_STUDY_N_TABLES] = {
     [TW_STUDY_REPLAY] = "replay",   [TW_STUDY_AVERAGE] = "average", [TW_STUDY_MATCHED] = "matched",
-    [TW_STUDY_WINS] = "wins",       [TW_STUDY_CHURN] = "churn",     [TW_STUDY_WAKEUPS] = "wakeups",
-    [TW_STUDY_ANSWERS] = "answers", [TW_STUDY_QUALITY] = "quality",
+    [TW_STUDY_WINS] = "wins",       [TW_STUDY_CHURN] = "churn",     [TW_STUDY_GRADING] = "grading",
+    [TW_STUDY_WAKEUPS] = "wakeups", [TW_STUDY_ANSWERS] = "answers", [TW_STUDY_QUALITY] = "quality",
 };
 
 void tw_study_release(struct tw_study *study) {
@@ -85,7 +85,7 @@ bool tw_study_is_made(const char *path, struct tw_view settings) {
     return made;
 }
 
-static tw_status save_table(struct tw_study *study, enum tw_study_table which, struct tw_error *err) {
+tw_status tw_study_save_table(struct tw_study *study, enum tw_study_table which, struct tw_error *err) {
     char name[64];
     snprintf(name, sizeof name, "tables/%s.csv", tw_study_table_names[which]);
     char *path = tw_study_path(study, name, err);
@@ -156,10 +156,10 @@ static tw_status replay(struct tw_study *study, const struct tw_study_replay *se
             "%zu of the traces were recorded with a budget: what was evicted then cannot be wanted, so their demand is "
             "limited.\n",
             report.n_limited);
-    if (status == TW_OK) status = save_table(study, TW_STUDY_REPLAY, err);
+    if (status == TW_OK) status = tw_study_save_table(study, TW_STUDY_REPLAY, err);
     if (status == TW_OK)
         status = tw_replay_average(&study->tables[TW_STUDY_AVERAGE], &study->tables[TW_STUDY_REPLAY], err);
-    if (status == TW_OK) status = save_table(study, TW_STUDY_AVERAGE, err);
+    if (status == TW_OK) status = tw_study_save_table(study, TW_STUDY_AVERAGE, err);
     tw_replay_report_release(&report);
     tw_policy_list_release(&policies);
     return status;
@@ -183,7 +183,7 @@ static tw_status match(struct tw_study *study, struct tw_error *err) {
     struct tw_match_summaries summaries = {0};
     tw_status status =
         tw_match_run(&study->tables[TW_STUDY_MATCHED], &summaries, average, "average.csv", "reactive", err);
-    if (status == TW_OK) status = save_table(study, TW_STUDY_MATCHED, err);
+    if (status == TW_OK) status = tw_study_save_table(study, TW_STUDY_MATCHED, err);
     if (status == TW_OK) {
         struct tw_table *wins = &study->tables[TW_STUDY_WINS];
         tw_table_init(wins, (const char *const[]){"policy", "wins", "compared", "left_out"}, 4);
@@ -194,7 +194,7 @@ static tw_status match(struct tw_study *study, struct tw_error *err) {
             tw_table_put_uint(wins, summaries.policies[i].compared);
             tw_table_put_uint(wins, summaries.policies[i].left_out);
         }
-        status = save_table(study, TW_STUDY_WINS, err);
+        status = tw_study_save_table(study, TW_STUDY_WINS, err);
     }
     tw_match_summaries_release(&summaries);
     return status;
@@ -221,7 +221,7 @@ static tw_status churn(struct tw_study *study, const uint64_t *page_sizes, size_
     }
     if (status == TW_OK) {
         tw_churn_average_table(&study->tables[TW_STUDY_CHURN], churns, n, false);
-        status = save_table(study, TW_STUDY_CHURN, err);
+        status = tw_study_save_table(study, TW_STUDY_CHURN, err);
     }
     for (size_t i = 0; i < n; i++) tw_churn_release(&churns[i]);
     free(churns);
@@ -344,9 +344,12 @@ tw_status tw_study_run(struct tw_study *study, struct tw_error *err) {
     TW_TRY_GOTO(status, done, replay(study, settings, err));
     TW_TRY_GOTO(status, done, match(study, err));
     TW_TRY_GOTO(status, done, churn(study, settings->page_size.values, settings->page_size.n, err));
+    TW_TRY_GOTO(status, done, tw_study_wakeups(study, settings->page_size.values[0], err));
     TW_TRY_GOTO(status, done, tw_study_measure_quality(study, err));
-    if (study->tables[TW_STUDY_ANSWERS].n_columns) TW_TRY_GOTO(status, done, save_table(study, TW_STUDY_ANSWERS, err));
-    if (study->tables[TW_STUDY_QUALITY].n_columns) TW_TRY_GOTO(status, done, save_table(study, TW_STUDY_QUALITY, err));
+    if (study->tables[TW_STUDY_ANSWERS].n_columns)
+        TW_TRY_GOTO(status, done, tw_study_save_table(study, TW_STUDY_ANSWERS, err));
+    if (study->tables[TW_STUDY_QUALITY].n_columns)
+        TW_TRY_GOTO(status, done, tw_study_save_table(study, TW_STUDY_QUALITY, err));
     status = write_report(study, err);
 done:
     tw_study_settings_release(&defaults);

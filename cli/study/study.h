@@ -23,7 +23,8 @@ enum tw_study_table {
     TW_STUDY_MATCHED, /* at matched memory, from the averages */
     TW_STUDY_WINS,    /* of reactive, a row a policy */
     TW_STUDY_CHURN,   /* one row a model and task */
-    TW_STUDY_WAKEUPS,
+    TW_STUDY_WAKEUPS, /* one row a model and task */
+    TW_STUDY_GRADING, /* how well each signal foretells them, a row a signal, grading and lead */
     TW_STUDY_ANSWERS, /* one row a run whose answer is scored */
     TW_STUDY_QUALITY, /* answers right by schedule, selector and budget */
     TW_STUDY_N_TABLES
@@ -66,6 +67,11 @@ tw_status tw_study_measure_quality(struct tw_study *study, struct tw_error *err)
 /* The option table of [engine] and the size of its struct. */
 extern const struct tw_option *const tw_study_engine_options;
 extern const size_t tw_study_engine_options_size;
+
+/* Wake-ups of the traces that carry needle scores, pooled over the runs of a model and task. */
+tw_status tw_study_wakeups(struct tw_study *study, uint64_t page_size, struct tw_error *err);
+/* Writes the table to its place in tables/ and lists it. */
+tw_status tw_study_save_table(struct tw_study *study, enum tw_study_table which, struct tw_error *err);
 
 /* The figures of the tables and traces there are; each is appended to the report with its caption. */
 tw_status tw_study_draw(struct tw_study *study, struct tw_report *report, struct tw_error *err);
