@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 
-/* Fast to unpack, and within some percent of the size of much slower levels on shuffled positions and weights. */
-#define TW_PACK_LEVEL 3
+/* The level that the filter's option names: what another program would use that adds to the file. */
+#define TW_PACK_LEVEL 1
 
 /* One chunk. */
 struct tw_pack_job {

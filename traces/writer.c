@@ -612,7 +612,7 @@ void tw_trace_writer_free(struct tw_trace_writer *writer) {
 uint64_t tw_trace_estimate_bytes(const struct tw_trace_info *info, const struct tw_trace_writer_options *options,
                                  size_t n_steps) {
     /* Of a logged entry: positions rarely take more than 2 of their 4 bytes, weights little less than all of theirs. */
-    const double entry = 2.0 + (options->weight_float ? 3.8 : 2.0);
+    const double entry = 2.0 + (options->weight_float ? 3.9 : 2.0);
     const double heads = (double)info->n_layers * (double)info->n_heads;
     const double kv_heads = (double)info->n_layers * (double)info->n_kv_heads, prompt = (double)info->prompt_length;
     double bytes = 65536 + 4 * prompt;
