@@ -1,6 +1,7 @@
 /* Matrix products behind cuBLAS's names: plain loops, queued on the handle's stream like any other work. */
 #include <string.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "cublas_v2.h"
@@ -113,8 +114,12 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
         if (keep != 0) shadow_range(c, c_bytes, false, op);
         const std::vector<float> left = unpack(a, a_type, (size_t)lda, op_a == CUBLAS_OP_T, rows, depth);
         const std::vector<float> right = unpack(b, b_type, (size_t)ldb, op_b == CUBLAS_OP_N, columns, depth);
-        for (size_t j = 0; j < columns; j++)
-            for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < columns; j++) {
+            /* Padding is cheap: a column of zeros gives zeros. */
+            const float *const column = &right[j * depth];
+            const bool zero = keep == 0 && std::all_of(column, column + depth, [](float v) { return v == 0; });
+            for (size_t i = 0; i < rows && zero; i++) store((char *)c, c_type, j * (size_t)ldc + i, 0);
+            for (size_t i = 0; i < rows && !zero; i++) {
                 const float *const x = &left[i * depth], *const y = &right[j * depth];
                 float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -122,6 +127,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
                 const size_t at = j * (size_t)ldc + i;
                 store((char *)c, c_type, at, scale * sum + (keep != 0 ? keep * load((char *)c, c_type, at) : 0));
             }
+        }
         for (size_t j = 0; j < columns; j++)
             shadow_range((char *)c + j * (size_t)ldc * element(c_type), rows * element(c_type), true, op);
     });

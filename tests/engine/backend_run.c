@@ -1,6 +1,7 @@
 #include "tests/engine/backend_run.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -224,4 +225,14 @@ void tw_run_backend(struct tw_run_record *record, const struct tw_backend_ops *o
     tw_accountant_release(&accountant);
     free(r.caches);
     free(tokens);
+}
+
+const char *tw_test_cuda_library(void) {
+    const char *named = getenv("TIDEWAKE_CUDA_LIBRARY");
+    if (named && *named) return named;
+    const char *build = getenv("TW_BUILD");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/cudasim/libtidewake-cudasim.so", build ? build : ".");
+    setenv("TIDEWAKE_CUDA_LIBRARY", path, 1);
+    return getenv("TIDEWAKE_CUDA_LIBRARY");
 }

@@ -37,4 +37,10 @@ void tw_run_backend(struct tw_run_record *record, const struct tw_backend_ops *o
                     const struct tw_run_plan *plan);
 void tw_run_record_release(struct tw_run_record *record);
 
+/*
+ * The library that backend `cuda` is loaded from in tests: what TIDEWAKE_CUDA_LIBRARY names, otherwise the emulated one,
+ * which is then what the variable names.
+ */
+const char *tw_test_cuda_library(void);
+
 #endif

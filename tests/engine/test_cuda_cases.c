@@ -27,21 +27,10 @@ Suite *tw_suite_cuda_cases(void);
  * -----------------------------------------------------------------------------------------------------
  */
 
-static const char *library_path(void) {
-    static char path[4096];
-    const char *const named = getenv("TIDEWAKE_CUDA_LIBRARY");
-    if (!named) {
-        snprintf(path, sizeof path, "%s/cudasim/libtidewake-cudasim.so", getenv("TW_BUILD"));
-        setenv("TIDEWAKE_CUDA_LIBRARY", path, 1);
-        return path;
-    }
-    return named;
-}
-
 static const struct tw_backend_ops *cuda(void) {
     const struct tw_backend_ops *ops;
     struct tw_error err = {0};
-    library_path();
+    tw_test_cuda_library();
     ck_assert_msg(tw_backend_load(&ops, "cuda", &err) == TW_OK, "%s", err.text);
     return ops;
 }
@@ -49,7 +38,7 @@ static const struct tw_backend_ops *cuda(void) {
 /* NULL on a real device. */
 static const struct cudasim_control *emulation(void) {
     cuda();
-    void *const library = dlopen(library_path(), RTLD_NOW | RTLD_NOLOAD);
+    void *const library = dlopen(tw_test_cuda_library(), RTLD_NOW | RTLD_NOLOAD);
     return library ? dlsym(library, CUDASIM_CONTROL) : NULL;
 }
 
@@ -201,18 +190,252 @@ static void run_case(uint64_t seed, enum tw_dtype dtype) {
     nothing_left("a run");
 }
 
-enum { N_CASES = 8 };
+/* ---- stored types
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+static const enum tw_type types[] = {TW_TYPE_F32,  TW_TYPE_F16,  TW_TYPE_BF16, TW_TYPE_Q4_0,   TW_TYPE_Q4_1,
+                                     TW_TYPE_Q5_0, TW_TYPE_Q5_1, TW_TYPE_Q8_0, TW_TYPE_Q2_K,   TW_TYPE_Q3_K,
+                                     TW_TYPE_Q4_K, TW_TYPE_Q5_K, TW_TYPE_Q6_K, TW_TYPE_IQ4_NL, TW_TYPE_IQ4_XS};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* An embedding row in float32 is the row's numbers, bit for bit what the plain form gives; scales of every kind. */
+START_TEST(types_are_exact) {
+    const struct tw_random_model shape = {.n_layers = 1,
+                                          .n_embd = 512,
+                                          .n_heads = 1,
+                                          .n_kv_heads = 1,
+                                          .head_dim = 2,
+                                          .n_mlp = 256,
+                                          .n_vocab = 8,
+                                          .types = {types[_i]},
+                                          .n_types = 1};
+    const struct tw_type_traits *const traits = tw_type_traits(types[_i]);
+    struct tw_model *const model = tw_random_model_make(&shape, tw_test_seed());
+    const size_t row_bytes = tw_type_row_bytes(traits, shape.n_embd);
+    uint8_t *const rows = malloc(shape.n_vocab * row_bytes);
+    const struct tw_matrix before = model->embedding;
+    struct tw_random random;
+    tw_random_init(&random, tw_test_seed(), 3);
+    for (size_t r = 0; r < shape.n_vocab; r++)
+        tw_random_row(rows + r * row_bytes, types[_i], shape.n_embd, r % 2 ? 1e-6f : 3.0f, &random);
+    model->embedding = (struct tw_matrix){"rows", types[_i], shape.n_vocab, shape.n_embd, rows, row_bytes};
+    const int32_t tokens[] = {7, 0, 3, 3, 6, 1, 2, 5};
+    enum { N = sizeof tokens / sizeof *tokens };
+    for (int stream = 0; stream < 2; stream++) {
+        const struct tw_backend_options options = {.dtype = TW_DTYPE_F32,
+                                                   .window = 1,
+                                                   .weights = stream ? TW_WEIGHTS_STREAM : TW_WEIGHTS_MAPPED,
+                                                   .allocator = TW_ALLOCATOR_ASYNC};
+        const struct tw_backend_ops *const ops = cuda();
+        struct tw_accountant accountant;
+        struct tw_backend *backend;
+        struct tw_bridge bridge;
+        struct tw_error err = {0};
+        float found[N * 512], expected[512];
+        tw_accountant_init(&accountant, tw_memory_host, 0);
+        ck_assert_msg(ops->open(&backend, model, &options, &accountant, &err) == TW_OK, "%s", err.text);
+        ck_assert_int_eq(ops->bridge_create(backend, &bridge, N, &err), TW_OK);
+        ck_assert_msg(ops->embed(backend, &bridge, 0, tokens, N, &err) == TW_OK, "%s", err.text);
+        ck_assert_int_eq(ops->read_hidden(backend, &bridge, 0, N, false, found, &err), TW_OK);
+        for (size_t i = 0; i < N; i++) {
+            traits->dequantise(expected, rows + (size_t)tokens[i] * row_bytes, shape.n_embd);
+            ck_assert_msg(memcmp(found + i * 512, expected, sizeof expected) == 0, "%s, row %zu", traits->name, i);
+        }
+        ops->bridge_release(backend, &bridge);
+        ops->close(backend);
+        tw_accountant_release(&accountant);
+    }
+    model->embedding = before;
+    tw_random_model_free(model);
+    free(rows);
+    nothing_left("types");
+}
+END_TEST
+
+/* ---- failures
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+/* A whole small run through the engine, which may fail anywhere: one sentence, and nothing is left. */
+static tw_status small_run(const struct tw_model *model, const struct tw_engine_options *options,
+                           struct tw_error *err) {
+    struct tw_engine *engine;
+    int32_t *const tokens = tw_tiny_tokens(model, 40, 1);
+    tw_status status = tw_engine_open(&engine, model, options, err);
+    if (status == TW_OK) status = tw_engine_prefill(engine, tokens, 40, 3, NULL, NULL, err);
+    for (int t = 0; t < 2 && status == TW_OK; t++) status = tw_engine_decode(engine, tokens[t], NULL, err);
+    if (engine) tw_engine_free(engine);
+    free(tokens);
+    return status;
+}
+
+static struct tw_engine_options small_options(enum tw_weights_kind weights, enum tw_allocator_kind allocator) {
+    struct tw_engine_options options;
+    tw_engine_options_init(&options);
+    options.backend = "cuda";
+    options.chunk = 24;
+    options.budget = 20;
+    options.block = 16;
+    options.backend_options.window = 8;
+    options.backend_options.weights = weights;
+    options.backend_options.allocator = allocator;
+    return options;
+}
+
+static void must_have_failed(tw_status status, const struct tw_error *err, const char *what, long n) {
+    ck_assert_msg(status == TW_E_MEMORY || status == TW_E_DEVICE, "%s %ld: status %d, '%s'", what, n, (int)status,
+                  err->text);
+    ck_assert_msg(strlen(err->text) > 10 && !strchr(err->text, '\n'), "%s %ld: '%s'", what, n, err->text);
+    nothing_left(what);
+}
+
+enum { N_WAYS = 4 };
+static void way(struct tw_engine_options *options, int i) {
+    *options =
+        small_options(i % 2 ? TW_WEIGHTS_STREAM : TW_WEIGHTS_MAPPED, i / 2 ? TW_ALLOCATOR_ASYNC : TW_ALLOCATOR_NATIVE);
+}
+
+START_TEST(failures_end_in_one_sentence) {
+    const struct cudasim_control *const control = emulation();
+    if (!control) return; /* a real device fails when it likes */
+    struct tw_model *const model = tw_tiny_model(&tw_tiny_llama, 1);
+    struct tw_engine_options options;
+    way(&options, _i);
+    struct tw_error err = {0};
+    const long allocations = control->allocations(), launches = control->launches();
+    ck_assert_msg(small_run(model, &options, &err) == TW_OK, "%s", err.text);
+    nothing_left("a run");
+    const long n_allocations = control->allocations() - allocations, n_launches = control->launches() - launches;
+    /* Every allocation in its turn, for good: the caching allocator asks twice. */
+    for (long n = 1; n <= n_allocations; n++) {
+        memset(&err, 0, sizeof err);
+        control->fail_allocation(n, 1000000);
+        const tw_status status = small_run(model, &options, &err);
+        control->fail_allocation(0, 0);
+        must_have_failed(status, &err, "allocation", n);
+    }
+    /* Launches, products and copies: a stride that is no multiple of a layer's. */
+    for (long n = 1; n <= n_launches; n += 1 + n_launches / 12) {
+        memset(&err, 0, sizeof err);
+        control->fail_launch(n);
+        tw_status status = small_run(model, &options, &err);
+        control->fail_launch(0);
+        must_have_failed(status, &err, "launch", n);
+        memset(&err, 0, sizeof err);
+        control->lose_device(n);
+        status = small_run(model, &options, &err);
+        control->lose_device(0);
+        must_have_failed(status, &err, "lost device", n);
+    }
+    /* And afterwards all is well. */
+    ck_assert_msg(small_run(model, &options, &err) == TW_OK, "%s", err.text);
+    tw_tiny_free(model);
+}
+END_TEST
+
+START_TEST(unused_segments_are_given_back) {
+    const struct cudasim_control *const control = emulation();
+    if (!control) return;
+    struct tw_model *const model = tw_tiny_model(&tw_tiny_llama, 1);
+    struct tw_engine_options options;
+    way(&options, 0);
+    struct tw_error err = {0};
+    const long allocations = control->allocations();
+    ck_assert_msg(small_run(model, &options, &err) == TW_OK, "%s", err.text);
+    const long n = control->allocations() - allocations;
+    /* One refusal each: where it was a segment, unused ones go back and the second try succeeds. */
+    long recovered = 0;
+    for (long i = 1; i <= n; i++) {
+        control->fail_allocation(i, 1);
+        recovered += small_run(model, &options, &err) == TW_OK;
+    }
+    control->fail_allocation(0, 0);
+    ck_assert_int_ge(recovered, 3);
+    nothing_left("a retry");
+    tw_tiny_free(model);
+}
+END_TEST
+
+START_TEST(says_what_is_missing) {
+    const struct cudasim_control *const control = emulation();
+    if (!control) return;
+    struct tw_model *const model = tw_tiny_model(&tw_tiny_llama, 1);
+    struct tw_engine_options options;
+    way(&options, 0);
+    struct tw_error err = {0};
+    control->devices(1, 1);
+    ck_assert_int_eq(small_run(model, &options, &err), TW_E_DEVICE);
+    ck_assert_ptr_nonnull(strstr(err.text, "driver"));
+    ck_assert_ptr_nonnull(strstr(err.text, "--backend cpu"));
+    control->devices(0, 0);
+    ck_assert_int_eq(small_run(model, &options, &err), TW_E_DEVICE);
+    ck_assert_ptr_nonnull(strstr(err.text, "no device"));
+    control->devices(1, 0);
+    control->limit_bytes(3 << 20);
+    ck_assert_int_eq(small_run(model, &options, &err), TW_E_MEMORY);
+    ck_assert_ptr_nonnull(strstr(err.text, "out of memory"));
+    control->limit_bytes(0);
+    nothing_left("refusals");
+    tw_tiny_free(model);
+}
+END_TEST
+
+/* Many prompts in one process: what the allocator holds from the driver stays where it was. */
+START_TEST(reserved_memory_is_flat) {
+    struct tw_model *const model = tw_tiny_model(&tw_tiny_llama, 1);
+    struct tw_engine_options options;
+    way(&options, 2 * _i);
+    options.chunk = 16;
+    struct tw_engine *engine;
+    struct tw_error err = {0};
+    size_t early = 0;
+    cuda();
+    ck_assert_msg(tw_engine_open(&engine, model, &options, &err) == TW_OK, "%s", err.text);
+    for (size_t request = 0; request < 30; request++) {
+        int32_t *const tokens = tw_tiny_tokens(model, 60, request);
+        const size_t n = 1 + request * 7 % 55;
+        ck_assert_msg(tw_engine_prefill(engine, tokens, n, 2, NULL, NULL, &err) == TW_OK, "%s", err.text);
+        ck_assert_msg(tw_engine_decode(engine, tokens[0], NULL, &err) == TW_OK, "%s", err.text);
+        free(tokens);
+        if (request == 9) early = tw_accountant_reserved(&engine->accountant);
+    }
+    const size_t late = tw_accountant_reserved(&engine->accountant);
+    ck_assert_msg(late <= early + early / 100, "%zu bytes are reserved, %zu before", late, early);
+    struct tw_device_memory memory;
+    engine->accountant.source.inspect(engine->accountant.source.context, &memory);
+    ck_assert_uint_eq(memory.allocated, engine->accountant.total);
+    ck_assert_uint_ge(memory.reserved, memory.allocated);
+    ck_assert(memory.process_bytes > 0 || memory.process_missing);
+    tw_engine_free(engine);
+    tw_tiny_free(model);
+    nothing_left("many prompts");
+}
+END_TEST
+
+/* Slower builds run fewer: TW_CUDA_CASES. */
+enum { N_CASES = 6 };
 START_TEST(float32_equals_ref) { run_case(tw_test_seed() + (uint64_t)_i, TW_DTYPE_F32); }
 END_TEST
 START_TEST(bfloat16_is_near_ref) { run_case(tw_test_seed() + 1000 + (uint64_t)_i, TW_DTYPE_BF16); }
 END_TEST
 
 Suite *tw_suite_cuda_cases(void) {
+    const char *const few = getenv("TW_CUDA_CASES");
+    const int n = few ? atoi(few) : N_CASES;
     Suite *const suite = suite_create("cuda cases");
     TCase *const ops = tcase_create("operations");
     tcase_set_timeout(ops, 300);
-    tcase_add_loop_test(ops, float32_equals_ref, 0, N_CASES);
-    tcase_add_loop_test(ops, bfloat16_is_near_ref, 0, N_CASES);
+    tcase_add_loop_test(ops, float32_equals_ref, 0, n);
+    tcase_add_loop_test(ops, bfloat16_is_near_ref, 0, n);
+    tcase_add_loop_test(ops, types_are_exact, 0, N_TYPES);
     suite_add_tcase(suite, ops);
+    TCase *const failures = tcase_create("failures");
+    tcase_set_timeout(failures, 300);
+    tcase_add_loop_test(failures, failures_end_in_one_sentence, 0, N_WAYS);
+    tcase_add_test(failures, unused_segments_are_given_back);
+    tcase_add_test(failures, says_what_is_missing);
+    tcase_add_loop_test(failures, reserved_memory_is_flat, 0, 2);
+    suite_add_tcase(suite, failures);
     return suite;
 }

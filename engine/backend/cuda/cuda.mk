@@ -3,13 +3,14 @@
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
 NVCC      ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) nvcc)
 # A100, RTX 30, Jetson Orin, RTX 40, Hopper, Blackwell, RTX 50; PTX of the last for what comes.
-CUDA_ARCHS ?= 80 86 87 89 90 100 120
+CUDA_ALL_ARCHS := 80 86 87 89 90 100 120
+CUDA_ARCHS ?= $(CUDA_ALL_ARCHS)
 CUDA_KERNELS := $(sort $(wildcard engine/backend/cuda/*.cu))
 # Plain C of the program that lives in the object as well.
 CUDA_HOST    := $(sort $(wildcard engine/backend/cuda/*.c)) engine/backend/image.c engine/cache/kv.c
 
 # ---- for devices -----------------------------------------------------------------------------------------------------------
-CUDA_B := build/cuda$(if $(filter-out 80 86 87 89 90 100 120,$(CUDA_ARCHS))$(filter-out $(words $(CUDA_ARCHS)),7),-$(subst $() ,-,$(CUDA_ARCHS)))
+CUDA_B := build/cuda$(if $(subst $(CUDA_ALL_ARCHS),,$(CUDA_ARCHS)),-$(subst $() ,-,$(CUDA_ARCHS)))
 CUDA_GENCODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -I. --compiler-options -fPIC,-fvisibility=hidden,-Wall -Xptxas -v
 CUDA_OBJ := $(patsubst %.cu,$(CUDA_B)/%.o,$(CUDA_KERNELS)) $(patsubst %.c,$(CUDA_B)/%.o,$(CUDA_HOST))
@@ -40,8 +41,16 @@ SIM_CORE   := $(patsubst %,$(SIM_B)/%.o,cudasim runtime cublas)
 SIM_HOST   := $(patsubst %.c,$(SIM_B)/host/%.o,$(CUDA_HOST))
 SIM_PLAIN  := $(patsubst engine/backend/cuda/%.cu,$(SIM_B)/plain/%.o,$(CUDA_KERNELS))
 SIM_SHADOW := $(patsubst engine/backend/cuda/%.cu,$(SIM_B)/shadow/%.o,$(CUDA_KERNELS))
+# Tests of the tests: a fault put into a kernel, which the shadow build or a comparison must find. NAME of the fault, in
+# tests/cudasim/mutants/NAME.sed, and the file that it goes into.
+SIM_MUTANTS := barrier bound merge atomic overrun
+mutant_barrier := attention
+mutant_bound   := keys
+mutant_merge   := select
+mutant_atomic  := select
+mutant_overrun := row
 # The shadow has its own answers to what -fsanitize=thread calls, so it cannot live in an instrumented process.
-CUDASIM := $(SIM_B)/selftest $(SIM_B)/libtidewake-cudasim.so $(if $(SANITIZE),,$(SIM_B)/selftest-shadow $(SIM_B)/libtidewake-cudasim-shadow.so)
+CUDASIM := $(SIM_B)/selftest $(SIM_B)/libtidewake-cudasim.so $(if $(SANITIZE),,$(SIM_B)/selftest-shadow $(SIM_B)/libtidewake-cudasim-shadow.so $(patsubst %,$(SIM_B)/mutants/%.so,$(SIM_MUTANTS)))
 
 ifeq ($(ENGINE),1)
 $(B)/check: | $(CUDASIM)
@@ -76,10 +85,22 @@ $(SIM_B)/libtidewake-cudasim.so: $(SIM_HOST) $(SIM_PLAIN) $(SIM_CORE) $(SIM_B)/n
 $(SIM_B)/libtidewake-cudasim-shadow.so: $(SIM_HOST) $(SIM_SHADOW) $(SIM_CORE) $(SIM_B)/shadow.o
 	$(call say,LINK,$@)
 	$(Q)$(CXX) -shared -o $@ $^ -Wl,--version-script=tests/cudasim/exports.map -ldl
+$(SIM_B)/mutants/%.so: tests/cudasim/mutants/%.sed $(SIM_HOST) $(SIM_SHADOW) $(SIM_CORE) $(SIM_B)/shadow.o
+	@mkdir -p $(@D)
+	$(call say,MUT ,$(mutant_$*).cu: $*)
+	@sed -f $< engine/backend/cuda/$(mutant_$*).cu > $(@:.so=.cu)
+	@if cmp -s $(@:.so=.cu) engine/backend/cuda/$(mutant_$*).cu; then echo "$< changes nothing"; exit 1; fi
+	$(Q)$(CXX) $(SIM_FLAGS) -fsanitize=thread -x c++ -c -o $(@:.so=.o) $(@:.so=.cu)
+	$(Q)$(CXX) -shared -o $@ $(@:.so=.o) $(filter-out $(SIM_B)/shadow/$(mutant_$*).o,$(filter %.o,$^)) -Wl,--version-script=tests/cudasim/exports.map -ldl
 $(SIM_B)/selftest: $(SIM_B)/plain/selftest.o $(SIM_CORE) $(SIM_B)/noshadow.o
 	$(Q)$(CXX) $(SIM_SANITIZE) -o $@ $^
 $(SIM_B)/selftest-shadow: $(SIM_B)/shadow/selftest.o $(SIM_CORE) $(SIM_B)/shadow.o
 	$(Q)$(CXX) -o $@ $^
 
 -include $(shell find $(SIM_B) $(CUDA_B) -name '*.d' 2>/dev/null)
-.PHONY: cuda
+
+# ---- on a machine with a GPU -----------------------------------------------------------------------------------------------
+check-cuda:  ## the CUDA tests on a device, compute-sanitizer where there is one, and the benchmark
+	@scripts/check-cuda.sh
+
+.PHONY: cuda check-cuda

@@ -26,7 +26,7 @@ enum {
     TW_CUDA_MAX_TOP_K = 1024,            /* largest log */
     TW_CUDA_MAX_KV_HEADS = 128,
     TW_CUDA_MAX_HEAD_DIM = 256,
-    TW_CUDA_LOGITS_ROWS = 4,       /* rows that one pass over the output matrix serves */
+    TW_CUDA_LOGITS_ROWS = 8,       /* rows that one pass over the output matrix serves */
     TW_CUDA_SLAB_BYTES = 64 << 20, /* of the output matrix, when weights are streamed */
 };
 

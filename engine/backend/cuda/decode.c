@@ -42,7 +42,7 @@ static tw_status project(struct tw_backend *backend, size_t l, struct tw_kv *kv,
     CUDA_TRY(backend,
              tw_cuda_norm(backend->stream, TW_CUDA_F32, backend->normed, backend->hidden,
                           tw_cuda_vector_of(backend, l, TW_CUDA_ATTENTION_NORM), (int)config->n_embd,
-                          (float)config->norm_epsilon, 1, 0, 1),
+                          (float)config->norm_epsilon, 1),
              "norm before attention", err);
     TW_TRY(product(backend, backend->query, backend->normed, l, 0, err));
     TW_TRY(product(backend, backend->key, backend->normed, l, 1, err));
@@ -114,7 +114,7 @@ static tw_status finish(struct tw_backend *backend, size_t l, struct tw_error *e
     CUDA_TRY(backend,
              tw_cuda_add_norm(backend->stream, TW_CUDA_F32, backend->hidden, backend->product,
                               tw_cuda_vector_of(backend, l, TW_CUDA_POST_ATTENTION_NORM), backend->normed,
-                              tw_cuda_vector_of(backend, l, TW_CUDA_MLP_NORM), (int)config->n_embd, epsilon, 1, 0, 1),
+                              tw_cuda_vector_of(backend, l, TW_CUDA_MLP_NORM), (int)config->n_embd, epsilon, 1),
              "residual after attention", err);
     TW_TRY(product(backend, backend->gate, backend->normed, l, 4, err));
     TW_TRY(product(backend, backend->up, backend->normed, l, 5, err));
@@ -126,7 +126,7 @@ static tw_status finish(struct tw_backend *backend, size_t l, struct tw_error *e
     CUDA_TRY(backend,
              tw_cuda_add_norm(backend->stream, TW_CUDA_F32, backend->hidden, backend->product,
                               tw_cuda_vector_of(backend, l, TW_CUDA_POST_MLP_NORM), NULL, NULL, (int)config->n_embd,
-                              epsilon, 1, 0, 1),
+                              epsilon, 1),
              "residual after the MLP", err);
     return TW_OK;
 }
@@ -134,10 +134,9 @@ static tw_status finish(struct tw_backend *backend, size_t l, struct tw_error *e
 tw_status tw_cuda_op_decode_layer(struct tw_backend *backend, size_t l, struct tw_kv *kv, size_t position,
                                   struct tw_attention_log *log, struct tw_error *err) {
     const size_t n_keys = tw_kv_longest(kv) + 1, n_layers = backend->model->config.n_layers;
-    struct tw_buffers buffers = {0}, logging = {0};
+    struct tw_buffers logging = {0};
     struct tw_buffer row = {0};
     tw_status status = TW_OK;
-    (void)buffers;
     if (log) TW_TRY(tw_cuda_log_check(log, err));
     TW_TRY_GOTO(status, done, tw_cuda_weights_begin(backend, l, (l + 1) % n_layers, err));
     TW_TRY_GOTO(status, done,

@@ -44,21 +44,19 @@ struct tw_cuda_visible {
 
 /* ---- rows (rows.cu) ---- */
 
-/* out[i] = norm(in[i]) * weight for rows i of [begin, end), 0 for the other rows of [0, n_rows); `in` is row `begin`'s.
- */
+/* out T [n_rows][n] = norm(in) * weight. */
 cudaError_t tw_cuda_norm(cudaStream_t stream, enum tw_cuda_precision dtype, void *out, const void *in,
-                         const float *weight, int n, float epsilon, int n_rows, int begin, int end);
-/* out float [n_rows] = norm(in T [n_rows]) * weight. */
+                         const float *weight, int n, float epsilon, int n_rows);
+/* The same to float. */
 cudaError_t tw_cuda_norm_to_float(cudaStream_t stream, enum tw_cuda_precision dtype, float *out, const void *in,
                                   const float *weight, int n, float epsilon, int n_rows);
 /*
- * For rows i of [begin, end): hidden[i] += y[i], y normed by post_norm first unless that is NULL; then, unless
- * next_norm is NULL, normed[i] = norm(hidden[i]) * next_norm. `hidden` is row `begin`'s; other rows of normed [0,
- * n_rows) become 0.
+ * hidden += y for n_rows rows, y normed by post_norm first unless that is NULL; then, unless next_norm is NULL,
+ * normed = norm(hidden) * next_norm. `normed` may be `y`.
  */
 cudaError_t tw_cuda_add_norm(cudaStream_t stream, enum tw_cuda_precision dtype, void *hidden, const void *y,
                              const float *post_norm, void *normed, const float *next_norm, int n, float epsilon,
-                             int n_rows, int begin, int end);
+                             int n_rows);
 /* gate = activation(gate) * up; activation 0: silu, 1: gelu (tanh). */
 cudaError_t tw_cuda_gate(cudaStream_t stream, enum tw_cuda_precision dtype, void *gate, const void *up, size_t n,
                          int activation);
@@ -88,7 +86,8 @@ cudaError_t tw_cuda_unpack(cudaStream_t stream, enum tw_cuda_precision dtype, vo
 /* out T [n_tokens][n_columns] = scale * row tokens[i] of data; tokens NULL: row i. */
 cudaError_t tw_cuda_embed(cudaStream_t stream, enum tw_cuda_precision dtype, void *out, const uint8_t *data, int type,
                           size_t row_bytes, int n_columns, const int32_t *tokens, int n_tokens, float scale);
-/* y[i * y_stride + o] = W[o] . x[i * n_columns], float, for n_x (1 to 4) rows of x and n_rows rows of W. */
+/* y[i * y_stride + o] = W[o] . x[i * n_columns], float, for n_x rows of x and n_rows rows of W; how many rows of x
+ * there are changes no bit of any. */
 cudaError_t tw_cuda_product(cudaStream_t stream, float *y, size_t y_stride, const float *x, int n_x,
                             const uint8_t *data, int type, size_t row_bytes, int n_columns, int n_rows);
 

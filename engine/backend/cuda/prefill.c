@@ -153,7 +153,6 @@ static tw_status append_block(struct tw_backend *backend, size_t l, const struct
                               size_t first_position, struct block block, struct tw_kv *kv,
                               const struct tw_observation *observation, struct tw_error *err) {
     const struct tw_model_config *const config = &backend->model->config;
-    const struct tw_layer_weights *const layer = &backend->model->layers[l];
     const size_t n_embd = config->n_embd, d = config->head_dim, n = block.end - block.begin;
     const size_t query_width = config->n_heads * d, kv_width = config->n_kv_heads * d;
     const size_t position = first_position + block.first;
@@ -161,11 +160,20 @@ static tw_status append_block(struct tw_backend *backend, size_t l, const struct
     char *const query = block_rows(backend, TW_CUDA_QUERY, query_width, block.index);
     char *const key = block_rows(backend, TW_CUDA_GATE, tw_max_size(config->n_mlp, 2 * kv_width), block.index);
     char *const value = key + TW_CUDA_ROW_BLOCK * kv_width * backend->element;
+    /* Rows of the block that are not the chunk's are zero, and so is all that products make of them. */
+    const size_t row_bytes = n_embd * backend->element;
+    if (block.begin > 0)
+        CUDA_TRY(backend, cudaMemsetAsync(normed, 0, block.begin * row_bytes, backend->stream), "padding", err);
+    if (block.end < TW_CUDA_ROW_BLOCK)
+        CUDA_TRY(backend,
+                 cudaMemsetAsync(normed + block.end * row_bytes, 0, (TW_CUDA_ROW_BLOCK - block.end) * row_bytes,
+                                 backend->stream),
+                 "padding", err);
     CUDA_TRY(backend,
-             tw_cuda_norm(backend->stream, backend->precision, normed,
+             tw_cuda_norm(backend->stream, backend->precision, normed + block.begin * row_bytes,
                           tw_cuda_row(backend, bridge, first_row + block.first),
                           tw_cuda_vector_of(backend, l, TW_CUDA_ATTENTION_NORM), (int)n_embd,
-                          (float)config->norm_epsilon, TW_CUDA_ROW_BLOCK, (int)block.begin, (int)block.end),
+                          (float)config->norm_epsilon, (int)n),
              "norm before attention", err);
     TW_TRY(multiply(backend, query, normed, l, 0, err));
     TW_TRY(multiply(backend, key, normed, l, 1, err));
@@ -175,7 +183,6 @@ static tw_status append_block(struct tw_backend *backend, size_t l, const struct
              tw_cuda_rotation(backend->stream, rotation, tw_cuda_vector_of(backend, l, TW_CUDA_ROPE_DIVISOR),
                               (int)(d / 2), (int)n, (int)position),
              "rotation", err);
-    (void)layer;
     const struct tw_cuda_project project = {
         .query = query + block.begin * query_width * backend->element,
         .key = key + block.begin * kv_width * backend->element,
@@ -248,30 +255,32 @@ static tw_status finish_block(struct tw_backend *backend, size_t l, struct tw_br
     const struct tw_model_config *const config = &backend->model->config;
     const size_t n_embd = config->n_embd, n_mlp = config->n_mlp;
     const size_t gate_columns = tw_max_size(n_mlp, 2 * config->n_kv_heads * config->head_dim);
+    const size_t n = block.end - block.begin;
     void *const hidden = tw_cuda_row(backend, bridge, first_row + block.first);
     char *const normed = block_rows(backend, TW_CUDA_NORMED, n_embd, block.index);
+    char *const rows = normed + block.begin * n_embd * backend->element; /* those of the chunk; the others stay zero */
     char *const attention = block_rows(backend, TW_CUDA_QUERY, config->n_heads * config->head_dim, block.index);
     char *const gate = block_rows(backend, TW_CUDA_GATE, gate_columns, block.index);
     char *const up = block_rows(backend, TW_CUDA_UP, n_mlp, block.index);
+    const size_t skipped = block.begin * n_mlp * backend->element;
     const float epsilon = (float)config->norm_epsilon;
     TW_TRY(multiply(backend, normed, attention, l, 3, err));
     CUDA_TRY(backend,
-             tw_cuda_add_norm(backend->stream, backend->precision, hidden, normed,
-                              tw_cuda_vector_of(backend, l, TW_CUDA_POST_ATTENTION_NORM), normed,
-                              tw_cuda_vector_of(backend, l, TW_CUDA_MLP_NORM), (int)n_embd, epsilon, TW_CUDA_ROW_BLOCK,
-                              (int)block.begin, (int)block.end),
+             tw_cuda_add_norm(backend->stream, backend->precision, hidden, rows,
+                              tw_cuda_vector_of(backend, l, TW_CUDA_POST_ATTENTION_NORM), rows,
+                              tw_cuda_vector_of(backend, l, TW_CUDA_MLP_NORM), (int)n_embd, epsilon, (int)n),
              "residual after attention", err);
     TW_TRY(multiply(backend, gate, normed, l, 4, err));
     TW_TRY(multiply(backend, up, normed, l, 5, err));
     CUDA_TRY(backend,
-             tw_cuda_gate(backend->stream, backend->precision, gate, up, TW_CUDA_ROW_BLOCK * n_mlp,
+             tw_cuda_gate(backend->stream, backend->precision, gate + skipped, up + skipped, n * n_mlp,
                           config->activation == TW_ACTIVATION_SILU ? 0 : 1),
              "gated activation", err);
     TW_TRY(multiply(backend, normed, gate, l, 6, err));
     CUDA_TRY(backend,
-             tw_cuda_add_norm(backend->stream, backend->precision, hidden, normed,
+             tw_cuda_add_norm(backend->stream, backend->precision, hidden, rows,
                               tw_cuda_vector_of(backend, l, TW_CUDA_POST_MLP_NORM), NULL, NULL, (int)n_embd, epsilon,
-                              TW_CUDA_ROW_BLOCK, (int)block.begin, (int)block.end),
+                              (int)n),
              "residual after the MLP", err);
     return TW_OK;
 }

@@ -59,10 +59,22 @@ __global__ void __launch_bounds__(PRODUCT_THREADS)
             TW_UNROLL for (int r = 0; r < kRows; r++) sum[r] += w[j] * x[(size_t)r * n_columns + 8 * i + j];
         }
     }
-    TW_UNROLL for (int r = 0; r < kRows; r++) {
-        const float total = tw_warp_sum(sum[r]);
-        if (lane == 0) y[r * y_stride + o] = total;
+    /*
+     * All sums at once: while there are several, halves of them change places with the lane across, so that each lane
+     * adds one half; then the usual butterfly. Every sum is added up in the same order whatever kRows is.
+     */
+    int bits = 16, mine = 0;
+    TW_UNROLL for (int width = kRows / 2; width > 0; width /= 2, bits /= 2) {
+        const bool upper = lane & bits;
+        mine = 2 * mine + upper;
+        TW_UNROLL for (int r = 0; r < width; r++) {
+            const float kept = upper ? sum[r + width] : sum[r], given = upper ? sum[r] : sum[r + width];
+            sum[r] = kept + __shfl_xor_sync(TW_FULL_WARP, given, bits);
+        }
     }
+    const int owners = 2 * bits - 1; /* the lanes' bits that are still to be added over */
+    for (; bits > 0; bits /= 2) sum[0] += __shfl_xor_sync(TW_FULL_WARP, sum[0], bits);
+    if ((lane & owners) == 0) y[(size_t)mine * y_stride + o] = sum[0];
 }
 
 template <class T>
@@ -102,11 +114,17 @@ static cudaError_t multiply(cudaStream_t stream, float *y, size_t y_stride, cons
 
 extern "C" cudaError_t tw_cuda_product(cudaStream_t stream, float *y, size_t y_stride, const float *x, int n_x,
                                        const uint8_t *data, int type, size_t row_bytes, int n_columns, int n_rows) {
-    switch (n_x) {
-    case 1: return multiply<1>(stream, y, y_stride, x, data, type, row_bytes, n_columns, n_rows);
-    case 2: return multiply<2>(stream, y, y_stride, x, data, type, row_bytes, n_columns, n_rows);
-    case 3: return multiply<3>(stream, y, y_stride, x, data, type, row_bytes, n_columns, n_rows);
-    case 4: return multiply<4>(stream, y, y_stride, x, data, type, row_bytes, n_columns, n_rows);
+    for (int done = 0, step; done < n_x; done += step) {
+        const int left = n_x - done;
+        float *const to = y + (size_t)done * y_stride;
+        const float *const from = x + (size_t)done * n_columns;
+        step = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        const cudaError_t error =
+            step == 8   ? multiply<8>(stream, to, y_stride, from, data, type, row_bytes, n_columns, n_rows)
+            : step == 4 ? multiply<4>(stream, to, y_stride, from, data, type, row_bytes, n_columns, n_rows)
+            : step == 2 ? multiply<2>(stream, to, y_stride, from, data, type, row_bytes, n_columns, n_rows)
+                        : multiply<1>(stream, to, y_stride, from, data, type, row_bytes, n_columns, n_rows);
+        if (error != cudaSuccess) return error;
     }
-    return cudaErrorInvalidValue;
+    return cudaSuccess;
 }

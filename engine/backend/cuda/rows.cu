@@ -16,39 +16,29 @@ template <class T> static __device__ __forceinline__ float mean_square(const T *
 
 template <class T, class Out>
 __global__ void __launch_bounds__(ROW_THREADS)
-    norm_rows(Out *out, const T *in, const float *weight, int n, float epsilon, int begin, int end) {
+    norm_rows(Out *out, const T *in, const float *weight, int n, float epsilon) {
     TW_SHARED_ARRAY(float, part, ROW_THREADS / 32);
-    const int i = blockIdx.x;
-    Out *const to = out + (size_t)i * n;
-    if (i < begin || i >= end) { /* the same for the whole block */
-        for (int j = threadIdx.x; j < n; j += ROW_THREADS) tw_store(to + j, 0.0f);
-        return;
-    }
-    const T *const row = in + (size_t)(i - begin) * n;
+    Out *const to = out + (size_t)blockIdx.x * n;
+    const T *const row = in + (size_t)blockIdx.x * n;
     const float scale = 1.0f / sqrtf(mean_square(row, n, part) + epsilon);
     for (int j = threadIdx.x; j < n; j += ROW_THREADS) tw_store(to + j, tw_load(row + j) * scale * weight[j]);
 }
 
+/* `normed` may be `y`: a thread reads and writes the same columns of a row throughout. */
 template <class T>
-__global__ void __launch_bounds__(ROW_THREADS)
-    add_norm_rows(T *hidden, const T *y, const float *post_norm, T *normed, const float *next_norm, int n,
-                  float epsilon, int begin, int end) {
+__global__ void __launch_bounds__(ROW_THREADS) add_norm_rows(T *hidden, const T *y, const float *post_norm, T *normed,
+                                                             const float *next_norm, int n, float epsilon) {
     TW_SHARED_ARRAY(float, part, ROW_THREADS / 32);
-    const int i = blockIdx.x;
-    T *const to = next_norm ? normed + (size_t)i * n : nullptr;
-    if (i < begin || i >= end) {
-        for (int j = threadIdx.x; to && j < n; j += ROW_THREADS) tw_store(to + j, 0.0f);
-        return;
-    }
-    T *const row = hidden + (size_t)(i - begin) * n;
-    const T *const add = y + (size_t)i * n;
+    T *const row = hidden + (size_t)blockIdx.x * n;
+    const T *const add = y + (size_t)blockIdx.x * n;
     const float post = post_norm ? 1.0f / sqrtf(mean_square(add, n, part) + epsilon) : 0.0f;
     for (int j = threadIdx.x; j < n; j += ROW_THREADS) {
         const float value = tw_load(add + j);
         tw_store(row + j, tw_load(row + j) + (post_norm ? value * post * post_norm[j] : value));
     }
-    if (!to) return;
-    const float scale = 1.0f / sqrtf(mean_square(row, n, part) + epsilon); /* a thread reads back what it wrote */
+    if (!next_norm) return; /* the same for all */
+    T *const to = normed + (size_t)blockIdx.x * n;
+    const float scale = 1.0f / sqrtf(mean_square(row, n, part) + epsilon);
     for (int j = threadIdx.x; j < n; j += ROW_THREADS) tw_store(to + j, tw_load(row + j) * scale * next_norm[j]);
 }
 
@@ -131,36 +121,33 @@ __global__ void __launch_bounds__(ROW_THREADS) append_rows(tw_cuda_project p, tw
 }
 
 extern "C" cudaError_t tw_cuda_norm(cudaStream_t stream, enum tw_cuda_precision dtype, void *out, const void *in,
-                                    const float *weight, int n, float epsilon, int n_rows, int begin, int end) {
+                                    const float *weight, int n, float epsilon, int n_rows) {
     if (dtype == TW_CUDA_F32)
         TW_LAUNCH((norm_rows<float, float>), n_rows, ROW_THREADS, 0, stream, (float *)out, (const float *)in, weight, n,
-                  epsilon, begin, end);
+                  epsilon);
     else
         TW_LAUNCH((norm_rows<tw_bf16, tw_bf16>), n_rows, ROW_THREADS, 0, stream, (tw_bf16 *)out, (const tw_bf16 *)in,
-                  weight, n, epsilon, begin, end);
+                  weight, n, epsilon);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t tw_cuda_norm_to_float(cudaStream_t stream, enum tw_cuda_precision dtype, float *out,
                                              const void *in, const float *weight, int n, float epsilon, int n_rows) {
-    if (dtype == TW_CUDA_F32)
-        TW_LAUNCH((norm_rows<float, float>), n_rows, ROW_THREADS, 0, stream, out, (const float *)in, weight, n, epsilon,
-                  0, n_rows);
-    else
-        TW_LAUNCH((norm_rows<tw_bf16, float>), n_rows, ROW_THREADS, 0, stream, out, (const tw_bf16 *)in, weight, n,
-                  epsilon, 0, n_rows);
+    if (dtype == TW_CUDA_F32) return tw_cuda_norm(stream, dtype, out, in, weight, n, epsilon, n_rows);
+    TW_LAUNCH((norm_rows<tw_bf16, float>), n_rows, ROW_THREADS, 0, stream, out, (const tw_bf16 *)in, weight, n,
+              epsilon);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t tw_cuda_add_norm(cudaStream_t stream, enum tw_cuda_precision dtype, void *hidden, const void *y,
                                         const float *post_norm, void *normed, const float *next_norm, int n,
-                                        float epsilon, int n_rows, int begin, int end) {
+                                        float epsilon, int n_rows) {
     if (dtype == TW_CUDA_F32)
         TW_LAUNCH(add_norm_rows<float>, n_rows, ROW_THREADS, 0, stream, (float *)hidden, (const float *)y, post_norm,
-                  (float *)normed, next_norm, n, epsilon, begin, end);
+                  (float *)normed, next_norm, n, epsilon);
     else
         TW_LAUNCH(add_norm_rows<tw_bf16>, n_rows, ROW_THREADS, 0, stream, (tw_bf16 *)hidden, (const tw_bf16 *)y,
-                  post_norm, (tw_bf16 *)normed, next_norm, n, epsilon, begin, end);
+                  post_norm, (tw_bf16 *)normed, next_norm, n, epsilon);
     return cudaGetLastError();
 }
 
