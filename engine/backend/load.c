@@ -14,7 +14,6 @@ static const struct tw_cuda_host host = {
     .buffer_allocate_host = tw_buffer_allocate_host,
     .buffer_release = tw_buffer_release,
     .note_mapped = tw_accountant_note_mapped,
-    .text_printf = tw_text_printf,
 };
 
 /* The program's folder + `relative`; false when the system does not say where the program is. */

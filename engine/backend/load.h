@@ -24,7 +24,6 @@ struct tw_cuda_host {
                                       enum tw_category category, const char *what, struct tw_error *err);
     void (*buffer_release)(struct tw_buffer *buffer, struct tw_accountant *accountant);
     void (*note_mapped)(struct tw_accountant *accountant, int64_t bytes);
-    void (*text_printf)(struct tw_text *text, const char *format, ...);
 };
 
 /* NULL with a sentence when the versions differ. */

@@ -7,7 +7,7 @@ CUDA_ALL_ARCHS := 80 86 87 89 90 100 120
 CUDA_ARCHS ?= $(CUDA_ALL_ARCHS)
 CUDA_KERNELS := $(sort $(wildcard engine/backend/cuda/*.cu))
 # Plain C of the program that lives in the object as well.
-CUDA_HOST    := $(sort $(wildcard engine/backend/cuda/*.c)) engine/backend/image.c engine/cache/kv.c
+CUDA_HOST    := $(sort $(wildcard engine/backend/cuda/*.c)) engine/backend/image.c engine/cache/kv.c base/text.c
 
 # ---- for devices -----------------------------------------------------------------------------------------------------------
 CUDA_B := build/cuda$(if $(subst $(CUDA_ALL_ARCHS),,$(CUDA_ARCHS)),-$(subst $() ,-,$(CUDA_ARCHS)))
@@ -31,7 +31,7 @@ $(CUDA_B)/%.o: %.c engine/backend/cuda/cuda.mk $(B)/include/engine/.made
 	$(Q)$(CC) $(BASE_CFLAGS) -O2 -I$(B)/include/engine -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
 $(CUDA_B)/libtidewake-cuda.so: $(CUDA_OBJ) engine/backend/cuda/exports.map
 	$(call say,LINK,$@)
-	$(Q)$(NVCC) -shared $(CUDA_GENCODE) -o $@ $(CUDA_OBJ) -Xlinker --version-script=engine/backend/cuda/exports.map -lcublas -ldl
+	$(Q)$(NVCC) -shared $(CUDA_GENCODE) -o $@ $(CUDA_OBJ) -Xlinker --no-undefined -Xlinker --version-script=engine/backend/cuda/exports.map -lcublas -ldl
 
 # ---- for the CPU -----------------------------------------------------------------------------------------------------------
 SIM_B := $(B)/cudasim
@@ -84,7 +84,7 @@ $(SIM_B)/libtidewake-cudasim.so: $(SIM_HOST) $(SIM_PLAIN) $(SIM_CORE) $(SIM_B)/n
 	$(Q)$(CXX) $(SIM_SANITIZE) -shared -o $@ $^ -Wl,--version-script=tests/cudasim/exports.map -ldl
 $(SIM_B)/libtidewake-cudasim-shadow.so: $(SIM_HOST) $(SIM_SHADOW) $(SIM_CORE) $(SIM_B)/shadow.o
 	$(call say,LINK,$@)
-	$(Q)$(CXX) -shared -o $@ $^ -Wl,--version-script=tests/cudasim/exports.map -ldl
+	$(Q)$(CXX) -shared -Wl,--no-undefined -o $@ $^ -Wl,--version-script=tests/cudasim/exports.map -ldl
 $(SIM_B)/mutants/%.so: tests/cudasim/mutants/%.sed $(SIM_HOST) $(SIM_SHADOW) $(SIM_CORE) $(SIM_B)/shadow.o
 	@mkdir -p $(@D)
 	$(call say,MUT ,$(mutant_$*).cu: $*)

@@ -11,7 +11,8 @@ extern const struct tw_backend_ops tw_cuda_ops;
 
 static const struct tw_cuda_host *host;
 
-/* What the image names for the dry backend, which is the program's; in here nobody asks for it. */
+/* The program's, which image.c names; in here nobody asks for them. */
+const struct tw_backend_ops *const tw_backend_table[] = {NULL};
 const struct tw_memory_source tw_memory_dry_device = {.device = true};
 
 tw_status tw_fail(struct tw_error *err, tw_status status, const char *format, ...) {
@@ -21,15 +22,6 @@ tw_status tw_fail(struct tw_error *err, tw_status status, const char *format, ..
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     return host->fail(err, status, "%s", text);
-}
-
-void tw_text_printf(struct tw_text *text, const char *format, ...) {
-    char line[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    host->text_printf(text, "%s", line);
 }
 
 tw_status tw_buffer_allocate(struct tw_buffer *buffer, struct tw_accountant *accountant, size_t bytes,
