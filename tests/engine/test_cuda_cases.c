@@ -351,7 +351,7 @@ START_TEST(unused_segments_are_given_back) {
         recovered += small_run(model, &options, &err) == TW_OK;
     }
     control->fail_allocation(0, 0);
-    ck_assert_int_ge(recovered, 3);
+    ck_assert_int_ge(recovered, 1);
     nothing_left("a retry");
     tw_tiny_free(model);
 }
