@@ -142,6 +142,7 @@ END_TEST
 Suite *tw_suite_malformed(void) {
     Suite *suite = suite_create("malformed");
     TCase *refused = tcase_create("malformed");
+    tcase_set_timeout(refused, 30);
     tcase_add_loop_test(refused, malformed_is_refused, 0, N_MALFORMED);
     tcase_add_test(refused, malformed_list_is_whole);
     tcase_add_test(refused, controls_are_equal);

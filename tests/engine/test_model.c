@@ -523,6 +523,7 @@ Suite *tw_suite_model(void) {
     tcase_add_test(gguf, split_files);
     suite_add_tcase(suite, gguf);
     TCase *safetensors = tcase_create("safetensors");
+    tcase_set_timeout(safetensors, 30);
     tcase_add_test(safetensors, headers_that_lie);
     tcase_add_test(safetensors, reversed_list_is_sound);
     tcase_add_test(safetensors, both_containers_are_equal);
@@ -530,6 +531,7 @@ Suite *tw_suite_model(void) {
     tcase_add_test(safetensors, tied_embeddings);
     suite_add_tcase(suite, safetensors);
     TCase *real = tcase_create("real");
+    tcase_set_timeout(real, 30);
     tcase_add_test(real, real_model_opens_light);
     suite_add_tcase(suite, real);
     return suite;

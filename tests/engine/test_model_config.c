@@ -381,6 +381,7 @@ END_TEST
 Suite *tw_suite_model_config(void) {
     Suite *suite = suite_create("model_config");
     TCase *config = tcase_create("configuration");
+    tcase_set_timeout(config, 30);
     tcase_add_test(config, llama3_scaling);
     tcase_add_test(config, rope_factors_of_gguf);
     tcase_add_test(config, other_scalings);
