@@ -20,8 +20,13 @@ struct tw_symbol {
 struct tw_merger {
     struct tw_symbol *symbols; /* [capacity] */
     size_t n, capacity;
-    uint64_t *heap; /* [heap_capacity] rank << 32 | index of the left symbol */
-    size_t heap_capacity;
+    /* Pairs that merge, in the order of their turn (bpe.c). */
+    struct tw_merge_node *nodes;   /* [2 * queue_capacity] */
+    struct tw_merge_queue *queues; /* [3 * queue_capacity] one a rank */
+    uint32_t *queue_slots;         /* [slot_mask + 1] queues by rank, open addressing */
+    uint64_t *ranks, *late;        /* [2 * queue_capacity] heaps */
+    size_t queue_capacity, slot_mask, n_queues, n_nodes, n_ranks, n_late;
+    uint32_t free_node;
 };
 void tw_merger_release(struct tw_merger *merger);
 
@@ -38,10 +43,10 @@ struct tw_symbol_rules {
 };
 
 /*
- * How to look for the best pair: again and again (the oracle, and the faster for short pieces) or with a heap, in
- * O(n log n). The result is the same.
+ * How to look for the best pair: again and again (the oracle, and the faster for short pieces) or with queues and
+ * heaps, in O(n log n). The result is the same.
  */
-enum tw_merge_way { TW_MERGE_BY_LENGTH, TW_MERGE_PLAIN, TW_MERGE_HEAP };
+enum tw_merge_way { TW_MERGE_BY_LENGTH, TW_MERGE_PLAIN, TW_MERGE_QUEUED };
 
 /*
  * Encodes `piece` (UTF-8 where characters count): the tokens are symbols [0, n). False: no memory.

@@ -7,6 +7,7 @@
  * the normalisers that we have.
  */
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/checked.h"
@@ -222,8 +223,10 @@ static tw_status read_tokens(struct reader *r, const cJSON *vocab, const cJSON *
             const char *text = l ? text_member(item, "content") : item->string;
             int32_t id;
             if (!text) return REFUSE(r, TW_E_INPUT, "added token %zu has no content", count);
-            if (!id_value(&id, l ? member(item, "id") : item))
-                return REFUSE(r, TW_E_INPUT, "the id of token '%.40s' is not a whole number in the range of ids", text);
+            const cJSON *value = l ? member(item, "id") : item;
+            if (!id_value(&id, value))
+                return REFUSE(r, TW_E_INPUT, "the id of token '%.40s' is %.17g, not a whole number from 0 to 2^31 - 2",
+                              text, cJSON_IsNumber(value) ? value->valuedouble : NAN);
             count++;
             if (id > highest) {
                 highest = id;
