@@ -12,6 +12,8 @@ config_SEEDS      := $(wildcard tests/golden/engine/malformed/config/*/config.js
 index_SEEDS       := $(wildcard tests/golden/engine/malformed/safetensors/*/model.safetensors.index.json tests/golden/engine/models/*/hf/model.safetensors.index.json)
 # What a target needs besides the library.
 replay_MORE := tests/oracle.c tests/sweeps.c
+tokenizer_json_SEEDS := $(wildcard tests/golden/engine/malformed/tokenizer/*/tokenizer.json tests/golden/engine/tokenizer/*_style/tokenizer.json)
+tokenizer_gguf_SEEDS := $(wildcard tests/golden/engine/tokenizer/*/vocab.gguf) tests/golden/engine/malformed/base.gguf
 
 define fuzz_rules
 $(B)/fuzz/$(1): $(patsubst %.c,$(B)/%.o,$(call fuzz_source,$(1)) $($(1)_MORE) $(if $(LIBFUZZER),,tests/fuzz/driver.c)) $(B)/libtidewake.a
