@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/output.h"
+#include "base/stop.h"
 #include "base/table.h"
 
 extern char **environ;
@@ -271,7 +272,9 @@ static tw_status draw_with(struct tw_figure *figure, const struct terminal *term
     const char *const arguments[] = {"gnuplot", "-d", script.data, NULL};
     const int exit_status = run_gnuplot(&said, arguments);
     last_line(line, sizeof line, &said);
-    if (exit_status != 0 || stat(picture.data, &st) != 0 || st.st_size == 0) {
+    if (tw_stop_requested()) {
+        status = TW_FAIL(err, TW_E_INTERRUPTED, "interrupted while drawing '%s'", path);
+    } else if (exit_status != 0 || stat(picture.data, &st) != 0 || st.st_size == 0) {
         status = write_script(figure, terminal, path, script_path, err);
         if (status == TW_OK)
             status =

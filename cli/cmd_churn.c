@@ -85,25 +85,38 @@ static tw_status write_table(struct tw_invocation *invocation, const struct chur
     return status;
 }
 
+/* The page sizes in the order given, each once; returns how many. */
+static size_t distinct(uint64_t *sizes, const struct tw_u64_list *list) {
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        bool again = false;
+        for (size_t j = 0; j < n; j++) again = again || sizes[j] == list->values[i];
+        if (!again) sizes[n++] = list->values[i];
+    }
+    return n;
+}
+
 static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     const struct churn_options *const options = invocation->options;
     struct tw_trace_paths paths = {0};
     struct tw_churn *churns = NULL;
+    uint64_t *page_sizes = NULL;
     struct tw_trace_warnings warnings = {0};
     size_t n = 0;
     tw_status status = tw_trace_paths_find(&paths, invocation->operands, invocation->n_operands, err);
     if (status != TW_OK) goto done;
     churns = calloc(paths.n + 1, sizeof *churns);
-    if (!churns) {
+    page_sizes = calloc(options->page_sizes.n + 1, sizeof *page_sizes);
+    if (!churns || !page_sizes) {
         status = TW_FAIL(err, TW_E_MEMORY, "out of memory for the churn of %zu traces", paths.n);
         goto done;
     }
+    const size_t n_page_sizes = distinct(page_sizes, &options->page_sizes);
     for (; n < paths.n; n++) {
         struct tw_trace *trace = NULL;
         TW_TRY_GOTO(status, done, tw_trace_open(&trace, paths.paths[n], err));
         tw_trace_warnings_see(&warnings, trace, true);
-        status = tw_churn_measure(&churns[n], trace, options->page_sizes.values, options->page_sizes.n,
-                                  invocation->progress, err);
+        status = tw_churn_measure(&churns[n], trace, page_sizes, n_page_sizes, invocation->progress, err);
         tw_trace_free(trace);
         if (status != TW_OK) goto done;
     }
@@ -114,6 +127,7 @@ done:
     tw_trace_warnings_tell(&warnings);
     for (size_t i = 0; churns && i < n; i++) tw_churn_release(&churns[i]);
     free(churns);
+    free(page_sizes);
     tw_trace_paths_release(&paths);
     return status;
 }

@@ -55,7 +55,7 @@ static size_t count_fields(const char *line) {
 }
 
 START_TEST(tables_have_a_row_a_trace_and_page_size) {
-    struct tw_test_run run = tw_test_run("churn %s %s --page-size 8,16 --format csv", tw_test_golden("replay/study"),
+    struct tw_test_run run = tw_test_run("churn %s %s --page-size 8,16,8 --format csv", tw_test_golden("replay/study"),
                                          tw_test_golden("replay/noscore.h5"));
     ck_assert_int_eq(run.exit_status, 0);
     const char *line = tw_text_string(&run.out);
