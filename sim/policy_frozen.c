@@ -76,25 +76,11 @@ static struct kept *new_kept(const struct tw_tally *tally, const struct tw_sweep
     return kept;
 }
 
-/* Mean overlap of the demand of adjacent steps, over those where either wants something; 1 if there are none. */
-static double stability(const struct tw_demand *demand, size_t unit) {
-    double sum = 0;
-    size_t n = 0;
-    for (size_t t = 0; t + 1 < demand->n_steps; t++) {
-        const struct tw_demand_row a = tw_demand_row(demand, unit, t), b = tw_demand_row(demand, unit, t + 1);
-        if (a.n == 0 && b.n == 0) continue;
-        const size_t common = tw_demand_common(a.page, a.n, b.page, b.n);
-        sum += (double)common / (double)(a.n + b.n - common);
-        n++;
-    }
-    return n ? sum / (double)n : 1;
-}
-
 /* The state of a unit, as if it were stable. */
 struct unit_state {
     uint32_t *below;  /* [n_pages] the page is missed by the budgets below this index */
     uint32_t *count;  /* [n_pages] wishes since the last refresh */
-    uint8_t *seen;    /* [n_pages] */
+    uint32_t *last;   /* [n_pages] 1 + the step of the last wish; 0: never */
     uint32_t *window; /* pages wanted since the last refresh, in the order of their first wish */
     size_t n_window;
     uint32_t *set; /* pages of the largest fixed set */
@@ -105,6 +91,22 @@ struct unit_state {
 static int descending(const void *a, const void *b) {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x < y) - (x > y);
+}
+
+/* A window holds tens of pages: Shell's method (gaps by Ciura, 2001) beats a call for every comparison. */
+static void sort_descending(uint64_t *key, size_t n) {
+    static const size_t gaps[] = {132, 57, 23, 10, 4, 1};
+    if (n > 1000) {
+        qsort(key, n, sizeof *key, descending);
+        return;
+    }
+    for (size_t g = 0; g < sizeof gaps / sizeof *gaps; g++)
+        for (size_t i = gaps[g]; i < n; i++) {
+            const uint64_t moved = key[i];
+            size_t j = i;
+            for (; j >= gaps[g] && key[j - gaps[g]] < moved; j -= gaps[g]) key[j] = key[j - gaps[g]];
+            key[j] = moved;
+        }
 }
 
 /* The most often wanted pages become the set; equal counts: the higher id first. */
@@ -118,7 +120,7 @@ static void refresh_set(struct unit_state *state, struct kept *kept, const struc
             kept->step_prefetch ? kept->step_prefetch + (unit * kept->n_refreshes + at) * width : NULL;
         for (size_t i = 0; i < state->n_window; i++)
             state->key[i] = (uint64_t)state->count[state->window[i]] << 32 | state->window[i];
-        qsort(state->key, state->n_window, sizeof *state->key, descending);
+        sort_descending(state->key, state->n_window);
         /* Pages of the old set that were not wanted have count 0: they are in no set now. */
         for (size_t i = 0; i < state->n_set; i++)
             if (!state->count[state->set[i]]) state->below[state->set[i]] = (uint32_t)budgets->n;
@@ -140,32 +142,44 @@ static void refresh_set(struct unit_state *state, struct kept *kept, const struc
     kept->size[unit * kept->n_refreshes + at] = (uint32_t)state->n_set;
 }
 
-static void sweep_unit(struct unit_state *state, struct kept *kept, const struct tw_sweep *sweep, size_t unit) {
+/*
+ * Returns the unit's stability: the mean overlap (Jaccard) of the demand of adjacent steps, over those where either
+ * wants something; 1 if there are none.
+ */
+static double sweep_unit(struct unit_state *state, struct kept *kept, const struct tw_sweep *sweep, size_t unit) {
     const struct tw_demand *demand = sweep->demand;
     const size_t width = sweep->budgets->n + 1;
     const uint64_t refresh = ((const struct frozen_options *)sweep->options)->refresh;
     uint64_t *const misses = kept->misses + unit * width;
     memset(state->count, 0, demand->n_pages * sizeof *state->count);
-    memset(state->seen, 0, demand->n_pages);
+    memset(state->last, 0, demand->n_pages * sizeof *state->last);
     for (size_t page = 0; page < demand->n_pages; page++) state->below[page] = (uint32_t)sweep->budgets->n;
     state->n_window = state->n_set = 0;
-    size_t at = 0;
+    double overlap = 0;
+    size_t at = 0, n_pairs = 0, n_before = 0;
     for (size_t t = 0; t < demand->n_steps; t++) {
         const struct tw_demand_row row = tw_demand_row(demand, unit, t);
         uint32_t *const step = kept->step_misses ? kept->step_misses + (unit * demand->n_steps + t) * width : NULL;
-        uint32_t fresh = 0;
+        uint32_t fresh = 0, common = 0;
         for (size_t i = 0; i < row.n; i++) {
             const uint32_t page = row.page[i];
             misses[state->below[page]]++;
             if (step) step[state->below[page]]++;
-            fresh += !state->seen[page];
-            state->seen[page] = 1;
+            fresh += state->last[page] == 0;
+            common += state->last[page] == (uint32_t)t; /* at t = 0 no page: counted only from step 1 on */
+            state->last[page] = (uint32_t)t + 1;
             state->window[state->n_window] = page;
             state->n_window += state->count[page]++ == 0;
         }
         kept->fresh[unit * demand->n_steps + t] = fresh;
+        if (t > 0 && n_before + row.n > 0) {
+            overlap += (double)common / (double)(n_before + row.n - common);
+            n_pairs++;
+        }
+        n_before = row.n;
         if ((t + 1) % refresh == 0) refresh_set(state, kept, sweep, unit, at++);
     }
+    return n_pairs ? overlap / (double)n_pairs : 1;
 }
 
 static tw_status frozen_sweep(struct tw_tally *tally, const struct tw_sweep *sweep, struct tw_error *err) {
@@ -175,22 +189,21 @@ static tw_status frozen_sweep(struct tw_tally *tally, const struct tw_sweep *swe
     struct unit_state state = {
         .below = malloc(n * sizeof *state.below),
         .count = malloc(n * sizeof *state.count),
-        .seen = malloc(n),
+        .last = malloc(n * sizeof *state.last),
         .window = malloc(n * sizeof *state.window),
         .set = malloc(n * sizeof *state.set),
         .key = malloc(n * sizeof *state.key),
     };
     *sweep->keep = kept;
     tw_status status = TW_OK;
-    if (!kept || !state.below || !state.count || !state.seen || !state.window || !state.set || !state.key)
+    if (!kept || !state.below || !state.count || !state.last || !state.window || !state.set || !state.key)
         status = TW_FAIL(err, TW_E_MEMORY, "not enough memory for the residency of %zu pages", demand->n_pages);
     for (size_t u = 0; status == TW_OK && u < demand->n_units; u++) {
-        sweep->measure[sweep->layer * sweep->n_units + u] = stability(demand, u);
-        sweep_unit(&state, kept, sweep, u);
+        sweep->measure[sweep->layer * sweep->n_units + u] = sweep_unit(&state, kept, sweep, u);
     }
     free(state.below);
     free(state.count);
-    free(state.seen);
+    free(state.last);
     free(state.window);
     free(state.set);
     free(state.key);

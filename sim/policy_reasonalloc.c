@@ -63,12 +63,13 @@ struct layer_state {
     struct unit_state *units;
     struct contender *contenders;
     size_t contender_capacity;
-    uint32_t *held;      /* [n_budgets][n_units] r_i: pages at or above the layer's threshold */
+    uint32_t *held;      /* [n_units][n_budgets + 1] r_i: pages at or above the layer's threshold */
     uint64_t *need;      /* [n_budgets] pages of the layer's budget not yet found */
     uint32_t *quota;     /* [n_budgets][n_units] the new budgets, at most UINT32_MAX */
-    uint32_t *excess;    /* [n_budgets] */
+    uint32_t *bulk;      /* [n_units][n_budgets + 1] the part of `held` that is counted in bulk, as differences */
+    uint32_t *excess;    /* [n_budgets + 1] */
     uint64_t *alive;     /* [n_words] budgets that still look for their threshold, or still have too much */
-    uint64_t *tied;      /* [n_words] budgets that have found it at the score being looked at */
+    uint64_t *words;     /* [n_words] scratch */
     uint64_t *valid;     /* [n_words] bits of the budgets there are */
     struct share *share; /* [n_units] */
 };
@@ -94,22 +95,29 @@ static bool grow(struct unit_state *unit, size_t n_words) {
 }
 
 /*
- * Adds n to the budgets without a bit, in rows of differences read "below", where a run [s, e) of budgets is +n at e
- * and -n at s. Either row may be NULL.
+ * Adds n at the first budget of every run of set bits and takes it away behind the last one: differences that prefix
+ * sums turn into n for the budgets with a bit. Either row may be NULL.
  */
-static inline void add_where_absent(const struct layer_state *state, uint64_t *total, uint32_t *step,
-                                    const uint64_t *mask, uint32_t n) {
-    uint64_t carry = 0; /* whether the budget before the word is without a bit */
+static inline void add_runs(const struct layer_state *state, uint64_t *row, uint32_t *row_32, const uint64_t *words,
+                            uint64_t n) {
+    uint64_t carry = 0; /* whether the budget before the word has a bit */
     for (size_t w = 0; w <= state->n_words; w++) {
-        const uint64_t absent = w < state->n_words ? ~mask[w] & state->valid[w] : 0;
-        for (uint64_t edges = absent ^ (absent << 1 | carry); edges; edges &= edges - 1) {
+        const uint64_t bits = w < state->n_words ? words[w] : 0;
+        for (uint64_t edges = bits ^ (bits << 1 | carry); edges; edges &= edges - 1) {
             const size_t bit = (size_t)__builtin_ctzll(edges), b = w * 64 + bit;
-            const bool begins = absent >> bit & 1;
-            if (total) total[b] += begins ? -(uint64_t)n : n;
-            if (step) step[b] += begins ? -n : n;
+            const uint64_t change = bits >> bit & 1 ? n : -n;
+            if (row) row[b] += change;
+            if (row_32) row_32[b] += (uint32_t)change;
         }
-        carry = absent >> 63;
+        carry = bits >> 63;
     }
+}
+
+/* n misses more under the budgets without a bit, in a row that is read "below": the negative of the above. */
+static inline void add_misses(const struct layer_state *state, uint64_t *total, uint32_t *step, const uint64_t *mask,
+                              uint32_t n) {
+    for (size_t w = 0; w < state->n_words; w++) state->words[w] = ~mask[w] & state->valid[w];
+    add_runs(state, total, step, state->words, -(uint64_t)n);
 }
 
 /* One unit over steps [from, to), between two prunings. */
@@ -133,7 +141,7 @@ static bool serve_unit(struct layer_state *state, size_t u, size_t from, size_t 
             known->wishes++;
             if (state->tally->step_misses) {
                 uint32_t *const step = tw_tally_row(state->tally, state->tally->step_misses, section, t);
-                add_where_absent(state, NULL, step, unit->mask + (local - 1) * state->n_words, 1);
+                add_misses(state, NULL, step, unit->mask + (local - 1) * state->n_words, 1);
             }
         }
         if (unit->n > n_before) tw_tally_resident(state->tally, section, t, 0, (int64_t)(unit->n - n_before));
@@ -148,7 +156,7 @@ static void count_misses(struct layer_state *state, size_t u) {
     for (size_t i = 0; i < unit->n; i++) {
         const uint32_t wishes = unit->pages[i].wishes;
         if (wishes == 0) continue;
-        add_where_absent(state, row, NULL, unit->mask + i * state->n_words, wishes);
+        add_misses(state, row, NULL, unit->mask + i * state->n_words, wishes);
         unit->pages[i].wishes = 0;
     }
 }
@@ -218,39 +226,73 @@ static bool gather_contenders(struct layer_state *state, size_t *n) {
     return true;
 }
 
+/* The contenders are looked at in blocks; a budget that does not find its threshold in one is counted in bulk. */
+#define TW_CONTENDERS_AT_ONCE 64
+
+/* One budget, whose threshold is at or behind `from`, contender by contender; those as good as the last one count too.
+ */
+static void count_to_threshold(struct layer_state *state, size_t b, size_t from, size_t n_contenders) {
+    uint64_t need = state->need[b], threshold = 0;
+    for (size_t i = from; i < n_contenders; i++) {
+        const struct contender c = state->contenders[i];
+        if (need == 0 && c.score != threshold) break;
+        if (!(state->units[c.unit].mask[c.index * state->n_words + b / 64] >> (b % 64) & 1)) continue;
+        state->held[c.unit * (state->n_budgets + 1) + b]++;
+        if (need > 0 && --need == 0) threshold = c.score;
+    }
+    state->need[b] = need;
+}
+
+/* held as differences for the budgets in `alive`, from the contenders [from, to). */
+static void count_in_bulk(struct layer_state *state, uint32_t *row, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++) {
+        const struct contender c = state->contenders[i];
+        const uint64_t *mask = state->units[c.unit].mask + c.index * state->n_words;
+        for (size_t w = 0; w < state->n_words; w++) state->words[w] = mask[w] & state->alive[w];
+        add_runs(state, NULL, row ? row : state->bulk + c.unit * (state->n_budgets + 1), state->words, 1);
+    }
+}
+
 /*
- * held[b][u]: how many of the unit's resident pages score at least tau, the (B * n_units)-th largest score of the
+ * held[u][b]: how many of the unit's resident pages score at least tau, the (B * n_units)-th largest score of the
  * layer's resident pages. Only pages that were wanted are looked at: if they are too few, tau is 0 or less, and every
  * resident page counts.
  */
 static void count_held(struct layer_state *state, size_t n_contenders) {
     const struct tw_budgets *budgets = state->sweep->budgets;
-    memset(state->held, 0, state->n_budgets * state->n_units * sizeof *state->held);
-    memset(state->tied, 0, state->n_words * sizeof *state->tied);
+    const size_t width = state->n_budgets + 1;
+    memset(state->held, 0, state->n_units * width * sizeof *state->held);
+    memset(state->bulk, 0, state->n_units * width * sizeof *state->bulk);
     memset(state->alive, 0, state->n_words * sizeof *state->alive);
     for (size_t b = 0; b < state->n_budgets; b++) {
         state->need[b] = budgets->value[b] * state->n_units;
         if (state->need[b]) state->alive[b / 64] |= (uint64_t)1 << (b % 64);
     }
-    for (size_t i = 0; i < n_contenders; i++) {
-        const struct contender c = state->contenders[i];
-        if (i > 0 && state->contenders[i - 1].score != c.score)
-            for (size_t w = 0; w < state->n_words; w++) {
-                state->alive[w] &= ~state->tied[w];
-                state->tied[w] = 0;
+    for (size_t from = 0; from < n_contenders; from += TW_CONTENDERS_AT_ONCE) {
+        const size_t to = tw_min_size(n_contenders, from + TW_CONTENDERS_AT_ONCE);
+        memset(state->excess, 0, width * sizeof *state->excess);
+        count_in_bulk(state, state->excess, from, to);
+        uint32_t n = 0;
+        for (size_t b = 0; b < state->n_budgets; b++) {
+            n += state->excess[b];
+            if (!(state->alive[b / 64] >> (b % 64) & 1)) continue;
+            if (state->need[b] > n) {
+                state->need[b] -= n;
+                continue;
             }
-        const uint64_t *mask = state->units[c.unit].mask + c.index * state->n_words;
-        for (size_t w = 0; w < state->n_words; w++)
-            for (uint64_t bits = mask[w] & state->alive[w]; bits; bits &= bits - 1) {
-                const size_t bit = (size_t)__builtin_ctzll(bits), b = w * 64 + bit;
-                state->held[b * state->n_units + c.unit]++;
-                if (state->need[b] && --state->need[b] == 0) state->tied[w] |= (uint64_t)1 << bit;
-            }
+            count_to_threshold(state, b, from, n_contenders);
+            state->alive[b / 64] &= ~((uint64_t)1 << (b % 64));
+        }
+        count_in_bulk(state, NULL, from, to);
     }
-    for (size_t b = 0; b < state->n_budgets; b++)
-        if (state->need[b] || budgets->value[b] == 0)
-            for (size_t u = 0; u < state->n_units; u++)
-                state->held[b * state->n_units + u] = state->units[u].resident[b];
+    for (size_t u = 0; u < state->n_units; u++) {
+        uint32_t *held = state->held + u * width, n = 0;
+        for (size_t b = 0; b < state->n_budgets; b++) {
+            n += state->bulk[u * width + b];
+            held[b] += n;
+            if (state->need[b] || budgets->value[b] == 0) held[b] = state->units[u].resident[b];
+        }
+    }
 }
 
 static int by_remainder(const void *a, const void *b) {
@@ -264,18 +306,19 @@ static int by_remainder(const void *a, const void *b) {
 static void deal_out(struct layer_state *state, size_t b) {
     const uint64_t budget = state->sweep->budgets->value[b];
     const size_t n_units = state->n_units;
-    const uint32_t *held = state->held + b * n_units;
+    const uint32_t *held = state->held + b;
+    const size_t width = state->n_budgets + 1;
     uint32_t *quota = state->quota + b * n_units;
     unsigned __int128 sum = 0;
     for (size_t u = 0; u < n_units; u++) {
-        const uint64_t four = 4 * (uint64_t)held[u];
+        const uint64_t four = 4 * (uint64_t)held[u * width];
         sum += four > budget ? four - budget : 0;
     }
     const bool equal = sum == 0;
     if (equal) sum = n_units;
     unsigned __int128 left = (unsigned __int128)budget * n_units;
     for (size_t u = 0; u < n_units; u++) {
-        const uint64_t four = 4 * (uint64_t)held[u];
+        const uint64_t four = 4 * (uint64_t)held[u * width];
         const uint64_t x = equal ? 1 : four > budget ? four - budget : 0;
         const unsigned __int128 part = budget * sum + (unsigned __int128)3 * budget * n_units * x, whole = 4 * sum;
         unsigned __int128 quotient;
@@ -370,11 +413,12 @@ static bool init_state(struct layer_state *state, struct tw_tally *tally, const 
     state->need = malloc((n_budgets + 1) * sizeof *state->need);
     state->excess = malloc((n_budgets + 1) * sizeof *state->excess);
     state->alive = malloc((state->n_words + 1) * sizeof *state->alive);
-    state->tied = malloc((state->n_words + 1) * sizeof *state->tied);
+    state->words = malloc((state->n_words + 1) * sizeof *state->words);
+    state->bulk = malloc(cells * sizeof *state->bulk);
     state->valid = calloc(state->n_words + 1, sizeof *state->valid);
     state->share = malloc((n_units + 1) * sizeof *state->share);
     if (!state->units || !state->held || !state->quota || !state->need || !state->excess || !state->alive ||
-        !state->tied || !state->valid || !state->share)
+        !state->words || !state->bulk || !state->valid || !state->share)
         return false;
     for (size_t b = 0; b < n_budgets; b++) state->valid[b / 64] |= (uint64_t)1 << (b % 64);
     for (size_t u = 0; u < n_units; u++) {
@@ -401,7 +445,8 @@ static void release_state(struct layer_state *state) {
     free(state->need);
     free(state->excess);
     free(state->alive);
-    free(state->tied);
+    free(state->words);
+    free(state->bulk);
     free(state->valid);
     free(state->share);
 }
