@@ -17,12 +17,14 @@ struct recency {
     uint32_t *last; /* [n_pages] 1 + the step of the last use; 0: never */
 };
 
-/* How many of the pages with ranks [from, to) are wanted at the step whose stamp this is. */
-static inline uint32_t count_wanted(const struct recency *recency, size_t from, size_t to, uint32_t stamp) {
-    const uint32_t *const top = recency->order + recency->high - 1;
-    uint32_t n = 0;
-    for (size_t rank = from; rank < to; rank++) n += recency->last[*(top - rank)] == stamp;
-    return n;
+#define TW_RANKS_AT_ONCE 32
+
+/* Bit i: the page with rank from + i is wanted at the step whose stamp this is. */
+static inline uint64_t find_wanted(const struct recency *recency, size_t from, size_t n, uint32_t stamp) {
+    const uint32_t *const top = recency->order + recency->high - 1 - from;
+    uint64_t found = 0;
+    for (size_t i = 0; i < n; i++) found |= (uint64_t)(recency->last[*(top - i)] == stamp) << i;
+    return found;
 }
 
 static void serve(struct recency *recency, struct tw_tally *tally, const struct tw_sweep *sweep, size_t section,
@@ -40,15 +42,19 @@ static void serve(struct recency *recency, struct tw_tally *tally, const struct 
         *n_seen += fresh;
     }
 
-    /* Ranks between two budgets are missed by the same budgets: those below. */
-    const size_t depth = recency->high - recency->low;
+    /* A page of rank r is missed by the budgets up to r. Most are found near the top; behind the last one nothing is.
+     */
+    const size_t depth = recency->high - recency->low,
+                 least = budgets->value[0] < depth ? (size_t)budgets->value[0] : depth;
     size_t rank = 0;
-    for (size_t b = 0; b < budgets->n && known > 0 && rank < depth; b++) {
-        const size_t end = budgets->value[b] < depth ? (size_t)budgets->value[b] : depth;
-        const uint32_t found = count_wanted(recency, rank, end, stamp);
-        if (found) tw_tally_fetch(tally, section, step, b, found);
-        known -= found;
-        rank = end;
+    while (known > 0 && rank < depth) {
+        const size_t n = depth - rank < TW_RANKS_AT_ONCE ? depth - rank : TW_RANKS_AT_ONCE;
+        uint64_t found = find_wanted(recency, rank, n, stamp);
+        known -= (uint32_t)__builtin_popcountll(found);
+        if (rank < least) found &= least - rank >= n ? 0 : ~(uint64_t)0 << (least - rank); /* nobody misses these */
+        for (; found; found &= found - 1)
+            tw_tally_fetch(tally, section, step, tw_budgets_upto(budgets, rank + (size_t)__builtin_ctzll(found)), 1);
+        rank += n;
     }
     if (known) tw_tally_fetch(tally, section, step, budgets->n, known);
 
