@@ -221,8 +221,4 @@ clean:  ## removes what was built
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-<<<<<<< HEAD
-.PHONY: all demo model install check check-run bench-engine check-headers format clean help
-=======
-.PHONY: all demo model install bench-replay check check-mpi check-run check-headers format clean help
->>>>>>> 9aa69de (cli, sim: replay over MPI ranks writes one table; make check-mpi and make bench-replay)
+.PHONY: all demo model install bench-engine bench-replay check check-mpi check-run check-headers format clean help
