@@ -70,7 +70,7 @@ base_SRC     := $(call find_c,base)
 traces_SRC   := $(filter-out traces/plugin/%,$(call find_c,traces))
 sim_SRC      := $(call find_c,sim)
 analysis_SRC := $(call find_c,analysis)
-engine_SRC   := $(if $(filter 1,$(ENGINE)),$(filter-out engine/backend/cuda/%,$(call find_c,engine)) $(wildcard engine/backend/cuda/cuda_sizes.c))
+engine_SRC   := $(if $(filter 1,$(ENGINE)),$(filter-out engine/backend/cuda/%,$(call find_c,engine)) $(wildcard engine/backend/cuda/cuda_sizes.c engine/backend/cuda/pool.c))
 cli_SRC      := $(filter-out cli/main.c $(if $(filter 0,$(ENGINE)),cli/engine/%),$(call find_c,cli))
 LIBRARY_SRC  := $(base_SRC) $(traces_SRC) $(sim_SRC) $(analysis_SRC) $(engine_SRC) $(cli_SRC)
 # Tests: tests/test_<module>.c and, for what needs the engine, tests/engine/test_<module>.c; the rest of tests/*.c helps them.
