@@ -56,9 +56,25 @@ static herr_t driver_close(H5FD_t *file) {
 
 static herr_t driver_query(const H5FD_t *file, unsigned long *flags) {
     (void)file;
-    *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
-             H5FD_FEAT_AGGREGATE_SMALLDATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+    /* Metadata is neither gathered into blocks nor written several at a time: driver_alloc says why. */
+    *flags = H5FD_FEAT_DATA_SIEVE | H5FD_FEAT_AGGREGATE_SMALLDATA | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
     return 0;
+}
+
+/*
+ * Room for an object. A kill cuts a write between two pages of memory, and a half-written node of a chunk index loses
+ * chunks that were flushed long before: what is metadata lies within one page, so that it is on the disk as it was or
+ * as it is to be. (Chunks may be cut: nothing refers to them until they are whole.)
+ */
+static haddr_t driver_alloc(H5FD_t *file, H5FD_mem_t type, hid_t transfer, hsize_t size) {
+    (void)transfer;
+    enum { PAGE = 4096 };
+    haddr_t *const eoa = &((struct driver_file *)file)->eoa;
+    haddr_t address = *eoa;
+    if (type != H5FD_MEM_DRAW && size <= PAGE && address / PAGE != (address + size - 1) / PAGE)
+        address = (address + PAGE - 1) / PAGE * PAGE;
+    *eoa = address + size;
+    return address;
 }
 
 static haddr_t driver_get_eoa(const H5FD_t *file, H5FD_mem_t type) {
@@ -159,6 +175,7 @@ static const H5FD_class_t driver_class = {
     .open = driver_open,
     .close = driver_close,
     .query = driver_query,
+    .alloc = driver_alloc,
     .get_eoa = driver_get_eoa,
     .set_eoa = driver_set_eoa,
     .get_eof = driver_get_eof,
