@@ -263,7 +263,7 @@ END_TEST
 START_TEST(interrupted) {
     const char *const folder = tw_test_folder();
     struct tw_test_run run =
-        tw_test_shell("timeout --preserve-status -s %s 0.5 \"$TW_PROGRAM\" synth -o '%s/a.h5' --steps 1000000 "
+        tw_test_shell("timeout --preserve-status -s %s 2 \"$TW_PROGRAM\" synth -o '%s/a.h5' --steps 1000000 "
                       "--layers 4 --heads 8; test $? = 130",
                       _i ? "TERM" : "INT", folder);
     const char *const said = strstr(tw_text_string(&run.err), "interrupted: ");
