@@ -473,16 +473,16 @@ END_TEST
 /* ---- the real model ------------------------------------------------------------------------------------------------
  */
 
-/* Of /proc/self/smaps_rollup, in bytes: what this process alone holds. File pages count while nobody else maps them. */
+/* Of /proc/self/smaps_rollup, in bytes: memory that is no file's. Clean pages of a file are left out: the kernel can drop
+ * them, and those of the libraries turn from shared to private whenever another test's process ends. */
 static size_t private_bytes(void) {
     FILE *file = fopen("/proc/self/smaps_rollup", "r");
     char line[256];
-    size_t total = 0, kilobytes;
+    size_t kilobytes = 0;
     while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "Private_Clean: %zu", &kilobytes) == 1 || sscanf(line, "Private_Dirty: %zu", &kilobytes) == 1)
-            total += kilobytes << 10;
+        if (sscanf(line, "Private_Dirty: %zu", &kilobytes) == 1) break;
     if (file) fclose(file);
-    return total;
+    return kilobytes << 10;
 }
 
 START_TEST(real_model_opens_light) {
