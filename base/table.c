@@ -124,7 +124,7 @@ void tw_text_append_double(struct tw_text *text, double value) {
     tw_text_append(text, tw_view_of(buffer));
 }
 
-static void append_cell(struct tw_text *out, const struct tw_cell *cell) {
+void tw_text_append_cell(struct tw_text *out, const struct tw_cell *cell) {
     switch (cell->type) {
     case TW_CELL_EMPTY: break;
     case TW_CELL_TEXT: tw_text_append(out, tw_view_of(cell->text)); break;
@@ -160,7 +160,7 @@ static void write_csv(struct tw_text *out, const struct tw_table *table) {
             if (cell->type == TW_CELL_TEXT)
                 append_csv(out, cell->text);
             else
-                append_cell(out, cell);
+                tw_text_append_cell(out, cell);
         }
         tw_text_append_char(out, '\n');
     }
@@ -182,7 +182,7 @@ static void write_json(struct tw_text *out, const struct tw_table *table) {
             else if (cell->type == TW_CELL_EMPTY || (cell->type == TW_CELL_DOUBLE && !isfinite(cell->d)))
                 tw_text_append(out, TW_VIEW("null"));
             else
-                append_cell(out, cell);
+                tw_text_append_cell(out, cell);
         }
         tw_text_append_char(out, '}');
     }
@@ -204,7 +204,7 @@ static void write_plain(struct tw_text *out, const struct tw_table *table) {
                 if (cell->type == TW_CELL_DOUBLE)
                     tw_text_printf(text, "%.6g", cell->d);
                 else
-                    append_cell(text, cell);
+                    tw_text_append_cell(text, cell);
                 width[c] = text->size > width[c] ? text->size : width[c];
             }
         for (size_t c = 0; c < table->n_columns; c++) {

@@ -66,6 +66,8 @@ tw_status tw_table_write(struct tw_text *out, const struct tw_table *table, enum
 
 /* Fewest significant digits (15 to 17) that read back exactly; a point whatever the locale. */
 void tw_text_append_double(struct tw_text *text, double value);
+/* A cell as CSV has it, not quoted; nothing for an empty one. */
+void tw_text_append_cell(struct tw_text *text, const struct tw_cell *cell);
 
 /*
  * Parses CSV with a header line (RFC 4180: quoted fields, doubled quotes, CRLF or LF). Whole numbers become uint (or

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/output.h"
@@ -15,6 +16,8 @@
 #include "base/stop.h"
 #include "cli/commands.h"
 #include "cli/progress_line.h"
+
+#define STANDARD_WIDTH 80 /* of what is written for people, where there is no terminal */
 
 #define STRING_(x) #x
 #define STRING(x)  STRING_(x)
@@ -291,14 +294,36 @@ enum tw_table_format tw_table_format_of(const struct tw_invocation *invocation,
     return TW_TABLE_PLAIN;
 }
 
+tw_status tw_write_text(const struct tw_table_options *options, const struct tw_text *text, struct tw_error *err) {
+    tw_progress_line_clear();
+    if (!tw_text_ok(text)) return TW_FAIL(err, TW_E_MEMORY, "out of memory while writing a table");
+    return tw_output_write(options->output, tw_text_view(text), err);
+}
+
 tw_status tw_write_table(struct tw_invocation *invocation, const struct tw_table_options *options,
                          struct tw_table *table, struct tw_error *err) {
     tw_table_set_metadata(table, "tidewake", tw_version);
     tw_table_set_metadata(table, "command", invocation->command->name);
     struct tw_text text = {0};
     tw_status status = tw_table_write(&text, table, tw_table_format_of(invocation, options), err);
-    tw_progress_line_clear();
-    if (status == TW_OK) status = tw_output_write(options->output, tw_text_view(&text), err);
+    if (status == TW_OK) status = tw_write_text(options, &text, err);
     tw_text_release(&text);
     return status;
+}
+
+tw_status tw_write_laid_out(struct tw_invocation *invocation, const struct tw_table_options *options,
+                            struct tw_table *table, const struct tw_layout *layout, struct tw_error *err) {
+    if (tw_table_format_of(invocation, options) != TW_TABLE_PLAIN)
+        return tw_write_table(invocation, options, table, err);
+    struct tw_text text = {0};
+    tw_layout_write(&text, table, layout, tw_table_width(options));
+    const tw_status status = tw_write_text(options, &text, err);
+    tw_text_release(&text);
+    return status;
+}
+
+size_t tw_table_width(const struct tw_table_options *options) {
+    struct winsize window = {0};
+    const bool shown = !options->output || strcmp(options->output, "-") == 0;
+    return shown && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : STANDARD_WIDTH;
 }

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/progress.h"
 #include "base/table.h"
+#include "cli/layout.h"
 
 /* A table of options with its place in the command's options struct; shared tables (the engine's) are groups too. */
 struct tw_option_group {
@@ -59,6 +60,13 @@ extern const struct tw_option tw_table_option_rows[];
 /* Adds the program's version and the command to the metadata. */
 tw_status tw_write_table(struct tw_invocation *invocation, const struct tw_table_options *options,
                          struct tw_table *table, struct tw_error *err);
+/* The same with every column for CSV and JSON, laid out (cli/layout.h) for people. */
+tw_status tw_write_laid_out(struct tw_invocation *invocation, const struct tw_table_options *options,
+                            struct tw_table *table, const struct tw_layout *layout, struct tw_error *err);
+/* What a command has written for people itself. */
+tw_status tw_write_text(const struct tw_table_options *options, const struct tw_text *text, struct tw_error *err);
+/* Columns that what is written for people may take. */
+size_t tw_table_width(const struct tw_table_options *options);
 /* Chosen by --format if given, else by the name's ending, else table. */
 enum tw_table_format tw_table_format_of(const struct tw_invocation *invocation, const struct tw_table_options *options);
 

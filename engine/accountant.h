@@ -37,7 +37,8 @@ extern const char *const tw_phase_names[TW_N_PHASES];
 /* What a device's allocator and driver say beside the books. */
 struct tw_device_memory {
     size_t allocated, reserved;                     /* bytes handed out, and held from the driver */
-    size_t inactive_splits, largest_inactive_split; /* unused blocks of segments in use; caching allocator only */
+    bool has_splits;                                /* it is a caching allocator that knows the next three */
+    size_t inactive_splits, largest_inactive_split; /* unused blocks of segments in use: all of them, the largest */
     size_t retries;              /* allocations that went through only after unused segments were given back */
     size_t process_bytes;        /* of this process on the device, as the driver counts; 0 where it cannot be had */
     const char *process_missing; /* why, or NULL */

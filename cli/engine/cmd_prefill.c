@@ -82,7 +82,10 @@ static const struct tw_option option_rows[] = {
      .offset = PREFILL(layers),
      .value_name = "FILE.csv",
      .help = "fidelity layer by layer"},
-    {.name = "detail", .type = TW_OPTION_FLAG, .offset = PREFILL(detail), .help = "a row a phase and category instead"},
+    {.name = "detail",
+     .type = TW_OPTION_FLAG,
+     .offset = PREFILL(detail),
+     .help = "every phase and category of each instead"},
     {0},
 };
 
@@ -223,14 +226,19 @@ static tw_status run_once(struct prefilling *p, const struct tw_configuration *c
     return status;
 }
 
-/* Hidden states and the next token of every configuration of one context against the reference's, prompt by prompt. */
+static bool comparable(const struct tw_configuration *a, const struct tw_configuration *b) {
+    return a->context == b->context && a->dtype == b->dtype;
+}
+
+/* Hidden states and the next token of every configuration of one context and precision against the reference's, prompt
+ * by prompt. */
 static tw_status run_fidelity(struct prefilling *p, const struct tw_configurations *list, struct outcome *outcomes,
                               struct tw_error *err) {
     tw_status status = TW_OK;
     for (size_t i = 0; i < list->n; i++) {
         struct tw_configuration reference = list->at[i];
         bool done = false;
-        for (size_t j = 0; j < i; j++) done = done || list->at[j].context == reference.context;
+        for (size_t j = 0; j < i; j++) done = done || comparable(&list->at[j], &reference);
         if (done) continue;
         reference.schedule = (char *)p->options->reference;
         reference.budget = 0;
@@ -244,7 +252,7 @@ static tw_status run_fidelity(struct prefilling *p, const struct tw_configuratio
             if (status == TW_OK) status = run_once(p, &reference, &none, tokens, false, &store, true, err);
             store.complete = true;
             for (size_t j = i; status == TW_OK && j < list->n; j++)
-                if (list->at[j].context == reference.context && none.measurement.refusal.size == 0)
+                if (comparable(&list->at[j], &reference) && none.measurement.refusal.size == 0)
                     status = run_once(p, &list->at[j], &outcomes[j], tokens, false, &store, true, err);
             tw_fidelity_release(&none.fidelity);
             tw_measurement_release(&none.measurement);
@@ -285,16 +293,6 @@ static double median(double *values, size_t n) {
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-static void put_rounded(struct tw_table *table, double value, const char *format, bool plain) {
-    char text[32];
-    if (!plain || isnan(value)) {
-        tw_table_put_double(table, value);
-        return;
-    }
-    snprintf(text, sizeof text, format, value);
-    tw_table_put_text(table, text);
-}
-
 static const char *const time_columns[] = {
     "prefill_seconds", "prefill_tokens_per_second",
     "layer_end_share", "decode_tokens_per_second",
@@ -302,24 +300,30 @@ static const char *const time_columns[] = {
     "top1_agreement",  "js_divergence",
 };
 
+static const struct tw_layout_column time_layout[] = {
+    {.title = "Time", .name = "prefill_seconds", .heading = "first token", .shown = TW_SHOWN_SECONDS, .digits = 3},
+    {.name = "prefill_tokens_per_second", .heading = "tokens/s", .shown = TW_SHOWN_FIXED, .digits = 1},
+    {.name = "layer_end_share", .heading = "layer ends", .shown = TW_SHOWN_PERCENT, .digits = 2},
+    {.name = "decode_tokens_per_second", .heading = "decode tokens/s", .shown = TW_SHOWN_FIXED, .digits = 1},
+    {0},
+};
+
 static void put_times(struct tw_table *table, const struct prefilling *p, const struct tw_configuration *c,
-                      struct outcome *o, bool plain) {
-    double shares[1] = {NAN};
+                      struct outcome *o) {
     double total = 0, ends = 0;
     for (size_t i = 0; i < o->n; i++) {
         total += o->prefill_seconds[i];
         ends += o->layer_end_seconds[i];
     }
-    if (o->n) shares[0] = ends / total;
     const double prefill = median(o->prefill_seconds, o->n), decode = median(o->decode_seconds, o->n);
-    put_rounded(table, prefill, "%.3f", plain);
-    put_rounded(table, (double)c->context / prefill, "%.1f", plain);
-    put_rounded(table, shares[0], "%.4f", plain);
-    put_rounded(table, p->options->max_new > 1 ? (double)(p->options->max_new - 1) / decode : NAN, "%.1f", plain);
-    put_rounded(table, tw_fidelity_l2(&o->fidelity, SIZE_MAX), "%.2e", plain);
-    put_rounded(table, tw_fidelity_cosine(&o->fidelity, SIZE_MAX), "%.6f", plain);
-    put_rounded(table, tw_fidelity_top1(&o->fidelity), "%.3f", plain);
-    put_rounded(table, tw_fidelity_divergence(&o->fidelity), "%.2e", plain);
+    tw_table_put_double(table, prefill);
+    tw_table_put_double(table, (double)c->context / prefill);
+    tw_table_put_double(table, o->n ? ends / total : NAN);
+    tw_table_put_double(table, p->options->max_new > 1 ? (double)(p->options->max_new - 1) / decode : NAN);
+    tw_table_put_double(table, tw_fidelity_l2(&o->fidelity, SIZE_MAX));
+    tw_table_put_double(table, tw_fidelity_cosine(&o->fidelity, SIZE_MAX));
+    tw_table_put_double(table, tw_fidelity_top1(&o->fidelity));
+    tw_table_put_double(table, tw_fidelity_divergence(&o->fidelity));
 }
 
 static tw_status write_layers(const struct prefilling *p, const struct tw_configurations *list,
@@ -353,44 +357,64 @@ static tw_status write_timeline(const struct prefilling *p, struct tw_error *err
     return status;
 }
 
+static tw_status write_comparison(struct prefilling *p, const struct tw_configurations *list, struct outcome *outcomes,
+                                  struct tw_error *err) {
+    const struct prefill_options *options = p->options;
+    char title[96], seed[32];
+    snprintf(title, sizeof title, "Difference from %s", options->reference);
+    const struct tw_layout_column fidelity[] = {
+        {.title = title, .name = "hidden_l2", .heading = "hidden L2", .shown = TW_SHOWN_SCIENTIFIC, .digits = 2},
+        {.name = "hidden_cosine", .heading = "cosine", .shown = TW_SHOWN_FIXED, .digits = 6},
+        {.name = "top1_agreement", .heading = "same next token", .shown = TW_SHOWN_PERCENT, .digits = 1},
+        {.name = "js_divergence", .heading = "JS divergence", .shown = TW_SHOWN_SCIENTIFIC, .digits = 2},
+        {0},
+    };
+    const struct tw_layout_column *parts[4] = {time_layout, fidelity, tw_measurement_layout};
+    size_t n_parts = 3;
+    struct tw_table table;
+    tw_table_init(&table, tw_configuration_columns, TW_CONFIGURATION_N_COLUMNS);
+    for (size_t i = 0; i < sizeof time_columns / sizeof *time_columns; i++)
+        tw_table_add_column(&table, time_columns[i]);
+    tw_measurement_add_columns(&table);
+    for (size_t i = 0; i < list->n; i++) {
+        tw_table_begin_row(&table);
+        tw_configuration_put(&table, &list->at[i]);
+        put_times(&table, p, &list->at[i], &outcomes[i]);
+        tw_measurement_put(&table, &outcomes[i].measurement);
+        if (outcomes[i].measurement.on_device) {
+            parts[3] = tw_device_layout;
+            n_parts = 4;
+        }
+        const char *missing = outcomes[i].measurement.device.process_missing;
+        if (missing && i == 0) tw_note("memory of the process on the device is not known: %s", missing);
+    }
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed);
+    tw_table_set_metadata(&table, "seed", seed);
+    const tw_status status = tw_write_configurations(p->invocation, &options->table, &table, parts, n_parts, p->model,
+                                                     options->machine.backend, err);
+    tw_table_release(&table);
+    return status;
+}
+
+static tw_status write_detail(struct prefilling *p, const struct outcome *outcomes, size_t n, struct tw_error *err) {
+    const struct tw_measurement **measurements = malloc((n + 1) * sizeof *measurements);
+    if (!measurements) return TW_FAIL(err, TW_E_MEMORY, "out of memory: list of configurations");
+    for (size_t i = 0; i < n; i++) measurements[i] = &outcomes[i].measurement;
+    const tw_status status =
+        tw_write_detail(p->invocation, &p->options->table, measurements, n, p->model, p->options->machine.backend, err);
+    free(measurements);
+    return status;
+}
+
 static tw_status write_tables(struct prefilling *p, const struct tw_configurations *list, struct outcome *outcomes,
                               struct tw_error *err) {
     const struct prefill_options *options = p->options;
-    const bool plain = tw_table_format_of(p->invocation, &options->table) == TW_TABLE_PLAIN;
-    struct tw_table table = {0};
-    if (options->detail) {
-        tw_measurement_detail_init(&table);
-    } else {
-        tw_table_init(&table, tw_configuration_columns, TW_CONFIGURATION_N_COLUMNS);
-        for (size_t i = 0; i < sizeof time_columns / sizeof *time_columns; i++)
-            tw_table_add_column(&table, time_columns[i]);
-        tw_measurement_add_columns(&table, plain);
-        tw_table_add_column(&table, "refusal");
-    }
-    for (size_t i = 0; i < list->n; i++) {
-        if (options->detail) {
-            tw_measurement_detail_put(&table, &outcomes[i].measurement);
-            continue;
-        }
-        tw_table_begin_row(&table);
-        tw_configuration_put(&table, &list->at[i]);
-        put_times(&table, p, &list->at[i], &outcomes[i], plain);
-        tw_measurement_put(&table, &outcomes[i].measurement, plain);
-        if (outcomes[i].measurement.refusal.size)
-            tw_table_put_text(&table, tw_text_string(&outcomes[i].measurement.refusal));
-        else
-            tw_table_put_empty(&table);
-    }
-    char seed[32];
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed);
-    tw_table_set_metadata(&table, "model", p->model->config.name);
-    tw_table_set_metadata(&table, "backend", options->machine.backend);
-    tw_table_set_metadata(&table, "seed", seed);
-    tw_status status = tw_write_table(p->invocation, &options->table, &table, err);
-    tw_table_release(&table);
-    if (status == TW_OK && options->layers) status = write_layers(p, list, outcomes, err);
-    if (status == TW_OK && options->timeline) status = write_timeline(p, err);
-    return status;
+    if (options->detail)
+        TW_TRY(write_detail(p, outcomes, list->n, err));
+    else
+        TW_TRY(write_comparison(p, list, outcomes, err));
+    if (options->layers) TW_TRY(write_layers(p, list, outcomes, err));
+    return options->timeline ? write_timeline(p, err) : TW_OK;
 }
 
 static tw_status run_comparison(struct prefilling *p, const struct tw_configurations *list, struct tw_error *err) {
@@ -465,10 +489,10 @@ static tw_status run_requests(struct prefilling *p, const struct tw_configuratio
         tw_table_begin_row(table);
         tw_configuration_put(table, c);
         tw_table_put_uint(table, n);
-        tw_table_put_double(table, reserved[n - 1]);
+        tw_table_put_uint(table, (uint64_t)reserved[n - 1]);
         tw_table_put_double(table, slope_of(reserved + warm, n - warm));
         tw_table_put_double(table, reserved[n - 1] - reserved[warm]);
-        tw_table_put_double(table, resident[n - 1]);
+        tw_table_put_uint(table, (uint64_t)resident[n - 1]);
         tw_table_put_double(table, slope_of(resident + warm, n - warm));
         tw_table_put_double(table, resident[n - 1] - resident[warm]);
     }
@@ -480,14 +504,27 @@ static tw_status run_requests(struct prefilling *p, const struct tw_configuratio
 }
 
 static tw_status run_workload(struct prefilling *p, const struct tw_configurations *list, struct tw_error *err) {
-    static const char *const columns[] = {"requests",       "reserved_bytes", "reserved_slope", "reserved_change",
-                                          "resident_bytes", "resident_slope", "resident_change"};
+    static const struct tw_layout_column layout[] = {
+        {.title = "Memory after the last request, and its growth since the warm-up",
+         .name = "requests",
+         .heading = "requests"},
+        {.name = "reserved_bytes", .heading = "reserved", .shown = TW_SHOWN_BYTES},
+        {.name = "reserved_slope", .heading = "a request", .shown = TW_SHOWN_CHANGE},
+        {.name = "reserved_change", .heading = "in all", .shown = TW_SHOWN_CHANGE},
+        {.name = "resident_bytes", .heading = "process", .shown = TW_SHOWN_BYTES},
+        {.name = "resident_slope", .heading = "a request", .shown = TW_SHOWN_CHANGE},
+        {.name = "resident_change", .heading = "in all", .shown = TW_SHOWN_CHANGE},
+        {0},
+    };
+    const struct tw_layout_column *const parts[] = {layout};
     struct tw_table table;
     tw_status status = TW_OK;
     tw_table_init(&table, tw_configuration_columns, TW_CONFIGURATION_N_COLUMNS);
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) tw_table_add_column(&table, columns[i]);
+    for (size_t i = 0; layout[i].name; i++) tw_table_add_column(&table, layout[i].name);
     for (size_t i = 0; status == TW_OK && i < list->n; i++) status = run_requests(p, &list->at[i], &table, err);
-    if (status == TW_OK) status = tw_write_table(p->invocation, &p->options->table, &table, err);
+    if (status == TW_OK)
+        status = tw_write_configurations(p->invocation, &p->options->table, &table, parts, 1, p->model,
+                                         p->options->machine.backend, err);
     tw_table_release(&table);
     return status;
 }
@@ -500,7 +537,6 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     struct prefilling p = {.invocation = invocation, .options = options};
     struct tw_configurations list = {0};
     struct tw_span_settings span = options->span;
-    const enum tw_dtype dtype = (enum tw_dtype)options->machine.dtype;
     uint64_t whole = 2048;
     tw_status status;
     if (has_input && options->runs > 1)
@@ -512,7 +548,7 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     if (has_input) TW_TRY_GOTO(status, done, tw_read_input(&p.input, p.tokenizer, &options->input, false, err));
     if (has_input) whole = p.input.n;
     if (span.contexts.n == 0) span.contexts = (struct tw_u64_list){.values = &whole, .n = 1};
-    TW_TRY_GOTO(status, done, tw_configurations_span(&list, &span, &dtype, 1, err));
+    TW_TRY_GOTO(status, done, tw_configurations_span(&list, &span, options->machine.backend, p.model, err));
     status = options->requests ? run_workload(&p, &list, err) : run_comparison(&p, &list, err);
 done:
     tw_table_release(&p.timeline);

@@ -9,25 +9,19 @@
 #define MACHINE(field) offsetof(struct tw_machine_settings, field)
 #define ENGINE(field)  offsetof(struct tw_engine_settings, field)
 
-#define MACHINE_ROWS(backend_default)                                                                                  \
-    {.name = "backend",                                                                                                \
-     .type = TW_OPTION_TEXT,                                                                                           \
-     .offset = MACHINE(backend),                                                                                       \
-     .default_value = backend_default,                                                                                 \
-     .value_name = "NAME",                                                                                             \
-     .help = "what computes, of those that 'tidewake list' names"},                                                    \
-        {.name = "dtype",                                                                                              \
-         .type = TW_OPTION_CHOICE,                                                                                     \
-         .offset = MACHINE(dtype),                                                                                     \
-         .default_value = "auto",                                                                                      \
-         .choices = "auto|bf16|f32",                                                                                   \
-         .help = "precision; auto is bf16 where the processor or device has it"},                                      \
-        {.name = "attention",                                                                                          \
-         .type = TW_OPTION_CHOICE,                                                                                     \
-         .offset = MACHINE(attention),                                                                                 \
-         .default_value = "tiled",                                                                                     \
-         .choices = "tiled|eager",                                                                                     \
-         .help = "eager materialises the scores, for comparison"},                                                     \
+#define BACKEND_ROW(the_default)                                                                                       \
+    {                                                                                                                  \
+        .name = "backend", .type = TW_OPTION_TEXT, .offset = MACHINE(backend), .default_value = the_default,           \
+        .value_name = "NAME", .help = "what computes, of those that 'tidewake list' names"                             \
+    }
+
+#define OTHER_MACHINE_ROWS                                                                                             \
+    {.name = "attention",                                                                                              \
+     .type = TW_OPTION_CHOICE,                                                                                         \
+     .offset = MACHINE(attention),                                                                                     \
+     .default_value = "tiled",                                                                                         \
+     .choices = "tiled|eager",                                                                                         \
+     .help = "eager materialises the scores, for comparison"},                                                         \
         {.name = "weights",                                                                                            \
          .type = TW_OPTION_CHOICE,                                                                                     \
          .offset = MACHINE(weights),                                                                                   \
@@ -69,8 +63,8 @@
         .value_name = "BYTES", .help = "refuse to hold more than this, mapped weights apart; 0: no limit"              \
     }
 
-const struct tw_option tw_machine_option_rows[] = {MACHINE_ROWS("cpu"), {0}};
-const struct tw_option tw_planned_option_rows[] = {MACHINE_ROWS("cuda"), {0}};
+const struct tw_option tw_machine_option_rows[] = {BACKEND_ROW("cpu"), OTHER_MACHINE_ROWS, {0}};
+const struct tw_option tw_planned_option_rows[] = {BACKEND_ROW("cuda"), OTHER_MACHINE_ROWS, {0}};
 
 const struct tw_option tw_engine_option_rows[] = {
     {.name = "schedule",
@@ -99,7 +93,14 @@ const struct tw_option tw_engine_option_rows[] = {
      .maximum = 1 << 30,
      .value_name = "N",
      .help = "prompt tokens a chunk"},
-    MACHINE_ROWS("cpu"),
+    BACKEND_ROW("cpu"),
+    {.name = "dtype",
+     .type = TW_OPTION_CHOICE,
+     .offset = MACHINE(dtype),
+     .default_value = "auto",
+     .choices = "auto|bf16|f32",
+     .help = "precision; auto is bf16 where the processor or device has it"},
+    OTHER_MACHINE_ROWS,
     {0},
 };
 

@@ -3,7 +3,7 @@
  *
  * struct tw_engine_settings begins with struct tw_machine_settings, so that the table of all options
  * (tw_engine_option_rows) fits a command or a study section that has the whole struct, and that of the machine's alone
- * (tw_machine_option_rows) those that run lists of schedules.
+ * (tw_machine_option_rows) those that run lists of schedules. --dtype is a list there and not among these: measure.h.
  */
 #ifndef TW_CLI_ENGINE_ENGINE_OPTIONS_H
 #define TW_CLI_ENGINE_ENGINE_OPTIONS_H

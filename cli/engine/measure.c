@@ -1,11 +1,10 @@
 #include "cli/engine/measure.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/parse.h"
+#include "engine/backend/image.h"
 
 #define SPAN(field) offsetof(struct tw_span_settings, field)
 
@@ -43,8 +42,16 @@ const struct tw_option tw_span_option_rows[] = {
      .maximum = 1 << 30,
      .value_name = "LIST",
      .help = "prompt tokens a chunk"},
+    {.name = "dtype",
+     .type = TW_OPTION_TEXT,
+     .offset = SPAN(dtypes),
+     .default_value = "auto",
+     .value_name = "LIST",
+     .help = "precisions, bf16 or f32; auto is bf16 where the processor or device has it"},
     {0},
 };
+
+static const char *const dtype_names[] = {[TW_DTYPE_AUTO] = "auto", [TW_DTYPE_BF16] = "bf16", [TW_DTYPE_F32] = "f32"};
 
 const char *const tw_configuration_columns[TW_CONFIGURATION_N_COLUMNS] = {"schedule", "selector", "dtype",
                                                                           "context",  "budget",   "chunk"};
@@ -97,48 +104,77 @@ static tw_status budget_of(size_t *budget, const char *text, struct tw_error *er
     return TW_OK;
 }
 
-static tw_status span_budgets(struct tw_configurations *list, const struct tw_span_settings *settings,
-                              struct tw_configuration c, char **budgets, struct tw_error *err) {
-    struct tw_schedule_choice schedule;
-    struct tw_selector_choice selector;
-    TW_TRY(tw_schedule_choose(&schedule, c.schedule, err));
-    const bool evicts = schedule.schedule->evicts;
-    tw_schedule_choice_release(&schedule);
-    TW_TRY(tw_selector_choose(&selector, c.selector, err));
-    tw_selector_choice_release(&selector);
-    for (char **b = budgets; *b; b++) {
-        TW_TRY(budget_of(&c.budget, *b, err));
-        if (!evicts) {
-            if (b != budgets) break;
-            c.budget = 0;
+static tw_status dtype_of(enum tw_dtype *dtype, const char *text, struct tw_error *err) {
+    for (size_t i = 0; i < sizeof dtype_names / sizeof *dtype_names; i++)
+        if (strcmp(text, dtype_names[i]) == 0) {
+            *dtype = (enum tw_dtype)i;
+            return TW_OK;
         }
-        for (size_t i = 0; i < settings->contexts.n; i++)
-            for (size_t j = 0; j < settings->chunks.n; j++) {
-                c.context = settings->contexts.values[i];
-                c.chunk = settings->chunks.values[j];
-                TW_TRY(add(list, &c, err));
+    return TW_FAIL(err, TW_E_OPTION, "option '--dtype': '%s' is none of auto, bf16, f32", text);
+}
+
+/* What is left to the backend, as it chooses; a backend that cannot run the model says so when it is opened. */
+static void resolve(enum tw_dtype *dtype, const char *backend, const struct tw_model *model) {
+    const struct tw_backend_image *image;
+    struct tw_backend_options options = {.dtype = *dtype, .window = 1};
+    struct tw_error ignored;
+    if (tw_image_find(&image, backend, &ignored) == TW_OK && image->resolve(&options, model, &ignored) == TW_OK)
+        *dtype = options.dtype;
+}
+
+/* The lists of options, as strings; the last of each is NULL. */
+struct pieces {
+    char **schedules, **selectors, **dtypes, **budgets;
+};
+
+static tw_status span_schedule(struct tw_configurations *list, const struct tw_span_settings *settings,
+                               const struct pieces *pieces, char *schedule, const char *backend,
+                               const struct tw_model *model, struct tw_error *err) {
+    struct tw_configuration c = {.schedule = schedule};
+    struct tw_schedule_choice choice;
+    TW_TRY(tw_schedule_choose(&choice, c.schedule, err));
+    const bool evicts = choice.schedule->evicts;
+    c.whole_prompt = choice.schedule->whole_prompt;
+    tw_schedule_choice_release(&choice);
+    for (char **selector = pieces->selectors; *selector; selector++)
+        for (char **dtype = pieces->dtypes; *dtype; dtype++)
+            for (char **budget = pieces->budgets; *budget; budget++) {
+                struct tw_selector_choice selected;
+                c.selector = *selector;
+                TW_TRY(tw_selector_choose(&selected, c.selector, err));
+                tw_selector_choice_release(&selected);
+                TW_TRY(dtype_of(&c.dtype, *dtype, err));
+                TW_TRY(budget_of(&c.budget, *budget, err));
+                if (c.dtype == TW_DTYPE_AUTO) resolve(&c.dtype, backend, model);
+                if (!evicts && budget != pieces->budgets) continue;
+                if (!evicts) c.budget = 0;
+                if (c.budget == 0 && selector != pieces->selectors) continue;
+                for (size_t i = 0; i < settings->contexts.n; i++)
+                    for (size_t j = 0; j < (c.whole_prompt ? 1 : settings->chunks.n); j++) {
+                        c.context = settings->contexts.values[i];
+                        c.chunk = settings->chunks.values[j];
+                        TW_TRY(add(list, &c, err));
+                    }
             }
-    }
     return TW_OK;
 }
 
 tw_status tw_configurations_span(struct tw_configurations *configurations, const struct tw_span_settings *settings,
-                                 const enum tw_dtype *dtypes, size_t n_dtypes, struct tw_error *err) {
+                                 const char *backend, const struct tw_model *model, struct tw_error *err) {
     memset(configurations, 0, sizeof *configurations);
-    char **schedules = split(settings->schedules), **selectors = split(settings->selectors);
-    char **budgets = split(settings->budgets);
+    struct pieces pieces = {.schedules = split(settings->schedules),
+                            .selectors = split(settings->selectors),
+                            .dtypes = split(settings->dtypes),
+                            .budgets = split(settings->budgets)};
     tw_status status = TW_OK;
-    if (!schedules || !selectors || !budgets) status = TW_FAIL(err, TW_E_MEMORY, "out of memory: lists of options");
-    for (char **schedule = schedules; status == TW_OK && *schedule; schedule++)
-        for (char **selector = selectors; status == TW_OK && *selector; selector++)
-            for (size_t d = 0; status == TW_OK && d < n_dtypes; d++)
-                status = span_budgets(
-                    configurations, settings,
-                    (struct tw_configuration){.schedule = *schedule, .selector = *selector, .dtype = dtypes[d]},
-                    budgets, err);
-    free(schedules);
-    free(selectors);
-    free(budgets);
+    if (!pieces.schedules || !pieces.selectors || !pieces.dtypes || !pieces.budgets)
+        status = TW_FAIL(err, TW_E_MEMORY, "out of memory: lists of options");
+    for (char **schedule = pieces.schedules; status == TW_OK && *schedule; schedule++)
+        status = span_schedule(configurations, settings, &pieces, *schedule, backend, model, err);
+    free(pieces.schedules);
+    free(pieces.selectors);
+    free(pieces.dtypes);
+    free(pieces.budgets);
     if (status != TW_OK) tw_configurations_release(configurations);
     return status;
 }
@@ -155,16 +191,21 @@ void tw_configuration_apply(struct tw_engine_options *options, const struct tw_c
 }
 
 void tw_configuration_put(struct tw_table *table, const struct tw_configuration *configuration) {
-    static const char *const dtypes[] = {"auto", "bf16", "f32"};
     tw_table_put_text(table, configuration->schedule);
-    tw_table_put_text(table, configuration->selector);
-    tw_table_put_text(table, dtypes[configuration->dtype]);
+    if (configuration->budget)
+        tw_table_put_text(table, configuration->selector);
+    else
+        tw_table_put_empty(table);
+    tw_table_put_text(table, dtype_names[configuration->dtype]);
     tw_table_put_uint(table, configuration->context);
     if (configuration->budget)
         tw_table_put_uint(table, configuration->budget);
     else
         tw_table_put_text(table, "full");
-    tw_table_put_uint(table, configuration->chunk);
+    if (configuration->whole_prompt)
+        tw_table_put_empty(table);
+    else
+        tw_table_put_uint(table, configuration->chunk);
 }
 
 void tw_measurement_release(struct tw_measurement *measurement) {
@@ -180,87 +221,7 @@ void tw_measurement_take(struct tw_measurement *measurement, const struct tw_eng
     measurement->retained_rows = engine->retained_rows;
     measurement->reserved_bytes = tw_accountant_reserved(&engine->accountant);
     measurement->resident_bytes = tw_resident_set_bytes();
-}
-
-/* ---- tables ---- */
-
-/* Sums first, then the peak of every category over all phases. */
-static const char *const sums[] = {"peak",     "steady",  "transient",    "live_peak",      "cache",      "reserved",
-                                   "resident", "staging", "prefill_peak", "layer_end_peak", "decode_peak"};
-static const char *const categories[TW_N_CATEGORIES] = {"weights",     "unpacked_layer", "bridge",
-                                                        "active_kv",   "compact_cache",  "chunk_activations",
-                                                        "compression", "logits",         "other"};
-
-void tw_measurement_add_columns(struct tw_table *table, bool plain) {
-    char name[64];
-    const char *unit = plain ? "mib" : "bytes";
-    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
-        snprintf(name, sizeof name, "%s_%s", sums[i], unit);
-        tw_table_add_column(table, name);
-    }
-    tw_table_add_column(table, "retained_positions");
-    for (int c = 0; c < TW_N_CATEGORIES; c++) {
-        snprintf(name, sizeof name, "%s_%s", categories[c], unit);
-        tw_table_add_column(table, name);
-    }
-}
-
-static void put_bytes(struct tw_table *table, size_t bytes, bool plain) {
-    if (!plain) {
-        tw_table_put_uint(table, bytes);
-        return;
-    }
-    char text[32];
-    snprintf(text, sizeof text, "%.1f", (double)bytes / 0x1p20);
-    tw_table_put_text(table, text);
-}
-
-void tw_measurement_put(struct tw_table *table, const struct tw_measurement *measurement, bool plain) {
-    const struct tw_accountant *books = &measurement->books;
-    if (measurement->refusal.size) {
-        for (size_t i = 0; i < sizeof sums / sizeof *sums + 1 + TW_N_CATEGORIES; i++) tw_table_put_empty(table);
-        return;
-    }
-    const size_t peak = tw_accountant_peak(books);
-    put_bytes(table, peak, plain);
-    put_bytes(table, measurement->steady_bytes, plain);
-    put_bytes(table, peak - measurement->steady_bytes, plain);
-    put_bytes(table, books->peak_live, plain);
-    put_bytes(table, measurement->cache_bytes, plain);
-    put_bytes(table, measurement->reserved_bytes, plain);
-    if (measurement->resident_bytes)
-        put_bytes(table, measurement->resident_bytes, plain);
-    else
-        tw_table_put_empty(table);
-    put_bytes(table, books->peak_staging, plain);
-    put_bytes(table, books->peak_total[TW_PHASE_PREFILL], plain);
-    put_bytes(table, books->peak_total[TW_PHASE_LAYER_END], plain);
-    put_bytes(table, books->peak_total[TW_PHASE_DECODE], plain);
-    tw_table_put_uint(table, measurement->retained_rows);
-    for (int c = 0; c < TW_N_CATEGORIES; c++)
-        put_bytes(table, tw_accountant_category_peak(books, (enum tw_category)c), plain);
-}
-
-void tw_measurement_detail_init(struct tw_table *table) {
-    tw_table_init(table, tw_configuration_columns, TW_CONFIGURATION_N_COLUMNS);
-    tw_table_add_column(table, "phase");
-    tw_table_add_column(table, "category");
-    tw_table_add_column(table, "peak_bytes");
-    tw_table_add_column(table, "at_peak_bytes");
-    tw_table_add_column(table, "current_bytes");
-}
-
-void tw_measurement_detail_put(struct tw_table *table, const struct tw_measurement *measurement) {
-    const struct tw_accountant *books = &measurement->books;
-    if (measurement->refusal.size) return;
-    for (int p = 0; p < TW_N_PHASES; p++)
-        for (int c = 0; c < TW_N_CATEGORIES; c++) {
-            tw_table_begin_row(table);
-            tw_configuration_put(table, measurement->configuration);
-            tw_table_put_text(table, tw_phase_names[p]);
-            tw_table_put_text(table, tw_category_names[c]);
-            tw_table_put_uint(table, books->peak[p][c]);
-            tw_table_put_uint(table, books->at_peak[p][c]);
-            tw_table_put_uint(table, books->current[c]);
-        }
+    const struct tw_memory_source *source = &engine->accountant.source;
+    measurement->on_device = source->device;
+    if (source->inspect) source->inspect(source->context, &measurement->device);
 }

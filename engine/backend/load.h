@@ -12,7 +12,7 @@
 #include "engine/backend/backend.h"
 
 /* Raise with every change of this table, of backend.h or of what they include. */
-enum { TW_CUDA_HOST_VERSION = 1 };
+enum { TW_CUDA_HOST_VERSION = 2 };
 
 struct tw_cuda_host {
     uint32_t version; /* TW_CUDA_HOST_VERSION */

@@ -11,6 +11,7 @@ const struct tw_schedule tw_schedule_oneshot = {
     .summary = "whole prompt, layer after layer, nothing evicted",
     .source = "TideKV, Full-OneShot",
     .evicts = false,
+    .whole_prompt = true,
     .layer_major = true,
     .run = run,
 };

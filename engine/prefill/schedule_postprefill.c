@@ -35,6 +35,7 @@ const struct tw_schedule tw_schedule_postprefill = {
     .options = postprefill_options,
     .options_size = sizeof(struct postprefill_options),
     .evicts = true,
+    .whole_prompt = true,
     .layer_major = true,
     .whole_rows = whole_rows,
     .run = run,

@@ -338,6 +338,54 @@ START_TEST(plan_and_prefill_agree) {
 }
 END_TEST
 
+/* Lists of precisions span all combinations; what a schedule has no use for does not multiply it. */
+START_TEST(plan_spans_lists) {
+    const char *folder = tw_test_folder(), *model = model_in(folder);
+    expect(tw_test_run("plan %s " TINY " --context 100 --budget 40,full --dtype f32,bf16 --selector snapkv,keydiff "
+                       "--schedule tide,oneshot --chunk 32,64 --backend cpu --format csv -o %s/all.csv",
+                       model, folder),
+           0, NULL);
+    size_t size;
+    char *text = tw_test_read_file(tw_test_path(folder, "all.csv"), &size);
+    static const char *const rows[] = {
+        "tide,snapkv,f32,100,40,32,",  "tide,snapkv,f32,100,40,64,",   "tide,,f32,100,full,32,",
+        "tide,,f32,100,full,64,",      "tide,snapkv,bf16,100,40,32,",  "tide,snapkv,bf16,100,40,64,",
+        "tide,,bf16,100,full,32,",     "tide,,bf16,100,full,64,",      "tide,keydiff,f32,100,40,32,",
+        "tide,keydiff,f32,100,40,64,", "tide,keydiff,bf16,100,40,32,", "tide,keydiff,bf16,100,40,64,",
+        "oneshot,,f32,100,full,,",     "oneshot,,bf16,100,full,,"};
+    const char *line = memchr(text, '\n', size);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++, line = strchr(line + 1, '\n'))
+        ck_assert_msg(line && strncmp(line + 1, rows[i], strlen(rows[i])) == 0, "row %zu is not '%s'", i, rows[i]);
+    ck_assert(line && line[1] == 0);
+    free(text);
+    expect(tw_test_run("plan %s " TINY " --context 100 --dtype f32,fp8", model), 2, "'fp8' is none of auto, bf16, f32");
+}
+END_TEST
+
+/* What is written for people fits 80 columns: one and many configurations, with refusals, in detail. */
+START_TEST(tables_fit_a_terminal) {
+    static const char *const options[] = {
+        "plan %s --context 100 --budget 40",
+        "plan %s --context 100,200 --budget 40,full --dtype f32,bf16 --schedule tide,postprefill:rows=block,block "
+        "--selector keydiff:online=1 --memory 240K",
+        "plan %s --context 100 --schedule tide,oneshot --detail",
+        "prefill %s --context 100,200 --budget 40,full --schedule tide,postprefill:rows=block --max-new 2 --backend cpu",
+        "prefill %s --context 100,200 --budget 40 --schedule tide,block --requests 3 --backend ref",
+        "prefill %s --context 100 --budget 40 --detail --reference none --backend ref"};
+    const char *folder = tw_test_folder(), *model = model_in(folder);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char arguments[4700];
+        const char *at = strstr(options[i], "%s");
+        snprintf(arguments, sizeof arguments, "%.*s%s%s", (int)(at - options[i]), options[i], model, at + 2);
+        struct tw_test_run run = tw_test_run("%s", arguments);
+        ck_assert_msg(run.exit_status == 0, "%s: %s", arguments, tw_text_string(&run.err));
+        for (const char *line = tw_text_string(&run.out); *line; line += strcspn(line, "\n") + 1)
+            ck_assert_msg(strcspn(line, "\n") <= 80, "%s: %s", arguments, line);
+        tw_test_run_release(&run);
+    }
+}
+END_TEST
+
 Suite *tw_suite_trace_command(void);
 
 Suite *tw_suite_trace_command(void) {
@@ -353,6 +401,8 @@ Suite *tw_suite_trace_command(void) {
     tcase_add_test(tcase, a_stopped_run_keeps_its_steps);
     tcase_add_test(tcase, text_and_numbers_come_out);
     tcase_add_test(tcase, plan_and_prefill_agree);
+    tcase_add_test(tcase, plan_spans_lists);
+    tcase_add_test(tcase, tables_fit_a_terminal);
     suite_add_tcase(suite, tcase);
     return suite;
 }

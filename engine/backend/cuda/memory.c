@@ -114,6 +114,7 @@ static void inspect(void *context, struct tw_device_memory *out) {
     out->allocated = memory->allocated;
     out->reserved = reserved(context);
     if (memory->async) return; /* the driver tells neither splits nor retries */
+    out->has_splits = true;
     out->inactive_splits = tw_cuda_pool_splits(&memory->pool);
     out->largest_inactive_split = tw_cuda_pool_largest_split(&memory->pool);
     out->retries = memory->pool.retries;
