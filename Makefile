@@ -114,7 +114,7 @@ $(B)/check: $(TEST_OBJ) $(B)/libtidewake.a
 # One rule for every floor: objects under $(B), the floor's own include farm, the floor's own libraries.
 define floor_rules
 $(B)/include/$(1)/.made: Makefile
-	@rm -rf $$(@D) && mkdir -p $$(@D) && for f in $$($(1)_USES); do ln -s $$(CURDIR)/$$$$f $$(@D)/$$$$f; done && touch $$@
+	@rm -rf $$(@D) && mkdir -p $$(@D) && for f in $$($(1)_USES); do ln -sr $$$$f $$(@D)/$$$$f; done && touch $$@
 $(B)/$(1)/%.o: $(1)/%.c $(B)/include/$(1)/.made Makefile
 	@mkdir -p $$(@D)
 	$$(call say,CC  ,$$<)
