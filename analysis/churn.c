@@ -10,30 +10,6 @@
 #include "base/checked.h"
 #include "traces/demand.h"
 
-tw_status tw_trace_name_init(struct tw_trace_name *name, const struct tw_trace *trace, struct tw_error *err) {
-    const struct tw_trace_info *const info = tw_trace_info(trace);
-    const char *const path = tw_trace_path(trace);
-    const char *const slash = strrchr(path, '/');
-    const char *const file = slash ? slash + 1 : path;
-    const size_t length = strlen(file);
-    const bool ends = length > 3 && strcmp(file + length - 3, ".h5") == 0;
-    *name = (struct tw_trace_name){.trace = strndup(file, ends ? length - 3 : length),
-                                   .model = strdup(info->model ? info->model : ""),
-                                   .task = strdup(info->task ? info->task : ""),
-                                   .run = strdup(info->run ? info->run : "")};
-    if (name->trace && name->model && name->task && name->run) return TW_OK;
-    tw_trace_name_release(name);
-    return TW_FAIL(err, TW_E_MEMORY, "out of memory for the names in trace '%s'", path);
-}
-
-void tw_trace_name_release(struct tw_trace_name *name) {
-    free(name->trace);
-    free(name->model);
-    free(name->task);
-    free(name->run);
-    *name = (struct tw_trace_name){0};
-}
-
 /* What the layers share: every layer writes its own part, and sums over heads are added up by layer afterwards. */
 struct work {
     struct tw_churn *churn;

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "analysis/activity.h"
+#include "analysis/trace_name.h"
 #include "base/error.h"
 #include "base/progress.h"
 #include "traces/trace.h"
@@ -40,14 +41,6 @@ struct tw_page_churn {
     double jaccard_mean; /* over steps and heads */
     double *jaccard;     /* [n_steps - 1] over heads, for each pair of steps (t, t + 1) */
 };
-
-/* Figures of the trace that several runs share or that name it; strings are owned. */
-struct tw_trace_name {
-    char *trace;              /* the file's name without folder and ".h5" */
-    char *model, *task, *run; /* "" where the file has none */
-};
-tw_status tw_trace_name_init(struct tw_trace_name *name, const struct tw_trace *trace, struct tw_error *err);
-void tw_trace_name_release(struct tw_trace_name *name); /* copes with {0} */
 
 struct tw_churn {
     struct tw_trace_name name;

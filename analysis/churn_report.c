@@ -148,19 +148,6 @@ void tw_churn_table(struct tw_table *table, const struct tw_churn *churns, size_
     }
 }
 
-size_t tw_churn_group(size_t *group, const struct tw_churn *churns, size_t n) {
-    size_t n_groups = 0;
-    for (size_t i = 0; i < n; i++) {
-        group[i] = SIZE_MAX;
-        for (size_t j = 0; j < i && group[i] == SIZE_MAX; j++)
-            if (!strcmp(churns[i].name.model, churns[j].name.model) &&
-                !strcmp(churns[i].name.task, churns[j].name.task))
-                group[i] = group[j];
-        if (group[i] == SIZE_MAX) group[i] = n_groups++;
-    }
-    return n_groups;
-}
-
 void tw_churn_average_table(struct tw_table *table, const struct tw_churn *churns, size_t n, bool brief) {
     static const char *const columns[] = {"model", "task", "runs", "page_size"};
     tw_table_init(table, columns, sizeof columns / sizeof *columns);
@@ -168,7 +155,7 @@ void tw_churn_average_table(struct tw_table *table, const struct tw_churn *churn
     size_t *const group = malloc((n + 1) * sizeof *group);
     const struct tw_churn **const members = malloc((n + 1) * sizeof *members);
     if (!group || !members) table->failed = true;
-    const size_t n_groups = table->failed ? 0 : tw_churn_group(group, churns, n);
+    const size_t n_groups = table->failed ? 0 : tw_trace_names_group(group, &churns[0].name, sizeof *churns, n);
     for (size_t g = 0; g < n_groups; g++) {
         size_t n_members = 0;
         for (size_t i = 0; i < n; i++)

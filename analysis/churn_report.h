@@ -6,10 +6,6 @@
 #include "base/json.h"
 #include "base/table.h"
 
-/* Which runs belong together: equal model and task. `group` [n] gets numbers from 0 in order of first appearance;
- * returns how many groups there are. */
-size_t tw_churn_group(size_t *group, const struct tw_churn *churns, size_t n);
-
 /*
  * One row a trace and page size. Columns: trace,model,task,run,page_size,steps,layers,heads, then the figures:
  * page_jaccard, stability_mean, stability_p10, stability_p90, unstable_fraction, drift_events_mean, heads_with_event

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/output.h"
 #include "base/stop.h"
 #include "base/table.h"
@@ -87,13 +88,16 @@ void tw_figure_number(struct tw_figure *figure, double value) {
     tw_text_append_char(&figure->data, ' ');
 }
 
+static const char *dash_of(size_t look) { return looks[look < TW_N_LOOKS ? look : (look + 3) % TW_N_LOOKS].dash; }
+
 void tw_figure_look(struct tw_text *script, size_t look) {
     static const int further_points[TW_N_LOOKS] = {12, 10, 8, 14, 4, 3, 1, 6}; /* mostly open shapes */
-    const size_t base = look % TW_N_LOOKS;
-    const bool again = look >= TW_N_LOOKS;
     tw_text_printf(script, " linecolor rgb '%s' pointtype %d dashtype %s", tw_figure_colour(look),
-                   again ? further_points[base] : looks[base].point,
-                   looks[again ? (base + 3) % TW_N_LOOKS : base].dash);
+                   look < TW_N_LOOKS ? looks[look].point : further_points[look % TW_N_LOOKS], dash_of(look));
+}
+
+void tw_figure_line_look(struct tw_text *script, size_t look) {
+    tw_text_printf(script, " linecolor rgb '%s' dashtype %s", tw_figure_colour(look), dash_of(look));
 }
 
 const char *tw_figure_colour(size_t look) { return looks[look < TW_N_LOOKS ? look : (look + 3) % TW_N_LOOKS].colour; }
@@ -259,6 +263,27 @@ static void last_line(char *line, size_t size, const struct tw_text *said) {
     tw_text_release(&copy);
 }
 
+/* Browsers blur the pictures inside an SVG when they enlarge them, so that the cells of a heat map run into each other:
+ * each is told to keep its pixels. */
+static tw_status keep_pixels(const char *path, struct tw_error *err) {
+    static const char image[] = "<image ", style[] = "style='image-rendering:pixelated' ";
+    struct tw_text svg = {0}, out = {0};
+    tw_status status = tw_file_read(&svg, path, (size_t)1 << 30, "figure", err);
+    const char *from = tw_text_string(&svg);
+    for (const char *at; status == TW_OK && (at = strstr(from, image)); from = at + strlen(image)) {
+        tw_text_append(&out, (struct tw_view){from, (size_t)(at - from) + strlen(image)});
+        tw_text_append(&out, tw_view_of(style));
+    }
+    if (status == TW_OK && out.size) {
+        tw_text_append(&out, tw_view_of(from));
+        status = tw_text_ok(&out) ? tw_output_write(path, tw_text_view(&out), err)
+                                  : TW_FAIL(err, TW_E_MEMORY, "out of memory for figure '%s'", path);
+    }
+    tw_text_release(&svg);
+    tw_text_release(&out);
+    return status;
+}
+
 /* Draws to a temporary name beside `path`, then renames. */
 static tw_status draw_with(struct tw_figure *figure, const struct terminal *terminal, const char *path,
                            const char *script_path, struct tw_error *err) {
@@ -279,6 +304,8 @@ static tw_status draw_with(struct tw_figure *figure, const struct terminal *term
         if (status == TW_OK)
             status =
                 TW_FAIL(err, TW_E_IO, "gnuplot could not draw '%s': %s; its script is '%s'", path, line, script_path);
+    } else if (strcmp(terminal->name, "svg") == 0 && (status = keep_pixels(picture.data, err)) != TW_OK) {
+        goto done;
     } else if (rename(picture.data, path) != 0) {
         status = TW_FAIL(err, TW_E_IO, "cannot write '%s': %s", path, strerror(errno));
     } else if (said.size) {

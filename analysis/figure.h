@@ -45,6 +45,8 @@ void tw_figure_number(struct tw_figure *figure, double value);
 enum { TW_N_LOOKS = 8 };
 /* Appends " linecolor ... pointtype ... dashtype ..." */
 void tw_figure_look(struct tw_text *script, size_t look);
+/* The same for a line alone: without the point shape. */
+void tw_figure_line_look(struct tw_text *script, size_t look);
 /* The colour alone, "#rrggbb". */
 const char *tw_figure_colour(size_t look);
 

@@ -1,7 +1,8 @@
 /*
  * Jaccard over time: how alike adjacent steps are, for page sets (mean over heads) and for the sets of heads that read
  * the needle. A panel a model and task; the runs of one are averaged step by step. Lines are running means over 17
- * steps; pairs of steps at which no head reads the needle say nothing about such sets and leave gaps.
+ * steps (49 for sets of heads), or an eighth of the run where that is less; pairs of steps at which no head reads the
+ * needle say nothing about such sets and leave gaps.
  */
 #include <math.h>
 #include <stdio.h>
@@ -98,13 +99,13 @@ static bool write_curve(struct tw_figure *figure, const struct panel *panel, siz
     *block = tw_figure_begin_block(figure);
     bool gap = false;
     for (size_t t = 0; t + 1 < panel->n_steps; t++) {
-        const size_t smooth = curves[c].smooth;
+        const size_t smooth = tw_min_size(curves[c].smooth, (panel->n_steps - 1) / 16);
         const size_t from = t < smooth ? 0 : t - smooth, to = tw_min_size(panel->n_steps - 1, t + smooth + 1);
         double sum = 0;
         size_t n = 0;
         for (size_t i = from; i < to; i++)
             if (s->n[i]) sum += s->sum[i] / s->n[i], n++;
-        const bool enough = n >= tw_min_size(FEWEST, panel->n_steps - 1);
+        const bool enough = n >= tw_min_size(FEWEST, smooth + 1);
         if (enough) {
             tw_figure_number(figure, (double)t + 1);
             tw_figure_number(figure, sum / (double)n);
@@ -142,7 +143,7 @@ static void draw_panel(struct tw_figure *figure, const struct panel *panel, bool
         if (c == 0) /* faint points: single steps */
             tw_text_printf(
                 script,
-                " $d%zu using 1:3 with points pointtype 7 pointsize 0.25*mark linecolor rgb '#90c0e0' notitle, \\\n ",
+                " $d%zu using 1:3 with points pointtype 7 pointsize 0.4*mark linecolor rgb '#7fb2d9' notitle, \\\n ",
                 block);
         tw_text_printf(script, "%s $d%zu using 1:2", first ? "" : ", \\\n ", block);
         append_style(script, c, panel->n_steps);
@@ -158,7 +159,7 @@ static void draw_panel(struct tw_figure *figure, const struct panel *panel, bool
     }
     if (legend)
         tw_text_append(script,
-                       TW_VIEW(", \\\n  keyentry with points pointtype 7 pointsize 0.25*mark linecolor rgb '#90c0e0' "
+                       TW_VIEW(", \\\n  keyentry with points pointtype 7 pointsize 0.4*mark linecolor rgb '#7fb2d9' "
                                "title 'page sets, single steps'"));
     tw_text_append_char(script, '\n');
 }

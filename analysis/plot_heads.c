@@ -103,7 +103,7 @@ static tw_status make(struct tw_figure *figure, const struct tw_plot_input *inpu
         size_t n_maps = 0;
         for (size_t m = 0; m < N_MAPS; m++) n_maps += heat.n[m] > 0;
         if (!heat.n[NEEDLE]) tw_figure_note(figure, "no trace has needle scores, so there is no map of them");
-        struct tw_plot_panels places = {.n = n_maps, .columns = n_maps, .panel_width = 410, .panel_height = 420};
+        struct tw_plot_panels places = {.n = n_maps, .columns = n_maps, .panel_width = 340, .panel_height = 420};
         tw_plot_panels_begin(figure, &places, options->title ? options->title : title);
         tw_plot_ramp(&figure->script);
         tw_text_append(&figure->script, TW_VIEW("set border 15\nset tics out\nunset key\n"));

@@ -130,21 +130,44 @@ static bool gap_between(const struct chart *chart, size_t panel, double low, dou
     return false;
 }
 
+/* The memory that a panel's points span, and its highest miss rate with its bar; low is INFINITY without points. */
+struct extent {
+    double low, high, top;
+    bool octaves; /* memory spans octaves when budgets do: a logarithmic axis then shows the small ones too */
+};
+
+static struct extent extent_of(const struct chart *chart, size_t panel) {
+    struct extent extent = {.low = INFINITY};
+    for (size_t i = 0; i < chart->n_points; i++) {
+        const struct point *const p = &chart->points[i];
+        if (p->panel != panel || !p->n) continue;
+        extent.low = fmin(extent.low, p->memory);
+        extent.high = fmax(extent.high, p->memory);
+        extent.top = fmax(extent.top, p->misses + (p->runs > 1 && !isnan(p->deviation) ? p->deviation : 0));
+    }
+    extent.octaves = extent.low > 0 && extent.high >= 6 * extent.low;
+    return extent;
+}
+
+/* How far along the horizontal axis a point lies, from 0 to 1. */
+static double place_of(const struct extent *extent, double memory) {
+    if (!(extent->high > extent->low)) return 0;
+    return extent->octaves ? log(memory / extent->low) / log(extent->high / extent->low)
+                           : (memory - extent->low) / (extent->high - extent->low);
+}
+
 /*
- * The points of one curve in one panel as a block; false when there are none. Of a long sweep only every `stride`-th
- * point is marked and has a bar: about a dozen.
+ * The points of one curve in one panel as a block: memory, miss rate, and the same again with its bar where the point
+ * is marked; false when there are none. Of points close to each other only some are marked, so that the marks stay
+ * apart.
  */
 static bool write_curve(struct tw_figure *figure, const struct chart *chart, size_t panel, size_t curve, size_t *block,
-                        bool *deviates, size_t *stride) {
-    enum { MARKED = 16 };
+                        bool *deviates) {
+    static const double apart = 0.055; /* of the axis */
+    const struct extent extent = extent_of(chart, panel);
     bool begun = false;
-    double last = NAN;
-    size_t n = 0;
-    for (size_t i = 0; i < chart->n_points; i++)
-        n += chart->points[i].panel == panel && chart->points[i].curve == curve && chart->points[i].n;
-    *stride = n / MARKED + 1;
+    double last = NAN, marked_x = NAN, marked_y = NAN;
     *deviates = false;
-    n = 0;
     for (size_t i = 0; i < chart->n_points; i++) {
         const struct point *const p = &chart->points[i];
         if (p->panel != panel || p->curve != curve || !p->n) continue;
@@ -152,9 +175,13 @@ static bool write_curve(struct tw_figure *figure, const struct chart *chart, siz
         if (begun && gap_between(chart, panel, last, p->budget)) tw_text_append_char(&figure->data, '\n');
         begun = true;
         last = p->budget;
+        const double x = place_of(&extent, p->memory), y = extent.top > 0 ? p->misses / extent.top : 0;
+        const bool marked = !(fabs(x - marked_x) < apart && fabs(y - marked_y) < apart);
+        if (marked) marked_x = x, marked_y = y;
         tw_figure_number(figure, p->memory);
         tw_figure_number(figure, p->misses);
-        tw_figure_number(figure, p->runs > 1 && n++ % *stride == 0 ? p->deviation : NAN);
+        tw_figure_number(figure, marked ? p->misses : NAN);
+        tw_figure_number(figure, marked && p->runs > 1 ? p->deviation : NAN);
         tw_text_append_char(&figure->data, '\n');
         *deviates = *deviates || (p->runs > 1 && !isnan(p->deviation));
     }
@@ -162,40 +189,40 @@ static bool write_curve(struct tw_figure *figure, const struct chart *chart, siz
     return begun;
 }
 
-/* Memory spans octaves when budgets do: a logarithmic axis then shows the small ones too. */
 static void set_axes(struct tw_figure *figure, const struct chart *chart, size_t panel, const char *label) {
-    double low = INFINITY, high = 0, top = 0;
-    for (size_t i = 0; i < chart->n_points; i++) {
-        const struct point *const p = &chart->points[i];
-        if (p->panel != panel || !p->n) continue;
-        low = fmin(low, p->memory);
-        high = fmax(high, p->memory);
-        top = fmax(top, p->misses + (p->runs > 1 && !isnan(p->deviation) ? p->deviation : 0));
-    }
+    const struct extent extent = extent_of(chart, panel);
+    const double low = extent.low, high = extent.high, top = extent.top;
     struct tw_text *const script = &figure->script;
     tw_text_append(script, TW_VIEW("set xlabel "));
     tw_figure_quote(script, label);
     tw_text_printf(script, " noenhanced\nset ylabel 'miss rate (misses / accesses)'\nset yrange [0:%.6g]\n",
                    top > 0 ? fmin(1, top * 1.06) : 1);
-    const bool octaves = low > 0 && high >= 6 * low;
-    tw_text_append(script, tw_view_of(octaves ? "set logscale x 2\n" : "unset logscale x\n"));
+    tw_text_append(script, tw_view_of(extent.octaves ? "set logscale x 2\n" : "unset logscale x\n"));
     if (isfinite(low) && high > 0)
-        tw_text_printf(script, "set xrange [%.6g:%.6g]\n", octaves ? low / 1.1 : low - 0.04 * (high - low),
-                       octaves ? high * 1.1 : high + 0.04 * (high - low) + (high > low ? 0 : 1));
+        tw_text_printf(script, "set xrange [%.6g:%.6g]\n", extent.octaves ? low / 1.1 : low - 0.04 * (high - low),
+                       extent.octaves ? high * 1.1 : high + 0.04 * (high - low) + (high > low ? 0 : 1));
     else
         tw_text_append(script, TW_VIEW("set xrange [0:1]\n"));
 }
 
-static void write_style(struct tw_text *script, const char *policy, size_t look, size_t stride) {
-    if (!strcmp(policy, "min")) {
+/* A curve is drawn as a line and as the marks on it; the legend shows both. */
+enum part { LINE = 1, MARKS = 2 };
+
+static bool has_part(const char *policy, enum part part) {
+    return part == LINE ? strcmp(policy, "full") != 0 : strcmp(policy, "min") != 0;
+}
+
+static void write_style(struct tw_text *script, const char *policy, size_t look, int parts) {
+    if (!has_part(policy, MARKS)) {
         tw_text_printf(script, " with lines linecolor rgb '%s' linewidth 2.2", tw_figure_colour(look));
         return;
     }
-    tw_text_append(script, tw_view_of(!strcmp(policy, "full") ? " with points" : " with linespoints"));
-    tw_figure_look(script, look);
+    const bool line = parts & LINE && has_part(policy, LINE);
+    tw_text_append(script, tw_view_of(!(parts & MARKS) ? " with lines" : line ? " with linespoints" : " with points"));
+    (parts & MARKS ? tw_figure_look : tw_figure_line_look)(script, look);
+    tw_text_append(script, TW_VIEW(" linewidth 1.6"));
     /* rkv and reasonalloc often coincide: one shape shows around the other */
-    tw_text_printf(script, " linewidth 1.6 pointsize %s*mark", !strcmp(policy, "rkv") ? "1.5" : "1");
-    if (stride > 1) tw_text_printf(script, " pointinterval %zu", stride);
+    if (parts & MARKS) tw_text_printf(script, " pointsize %s*mark", !strcmp(policy, "rkv") ? "1.5" : "1");
 }
 
 /* What people read in the legend. */
@@ -209,28 +236,32 @@ static void draw_panel(struct tw_figure *figure, const struct chart *chart, size
     for (int floor = 1; floor >= 0; floor--) /* the floor lies under the others */
         for (size_t c = 0; c < chart->curves.n; c++) {
             const char *const policy = chart->curves.items[c];
-            size_t block, stride;
+            size_t block;
             bool deviates;
             if ((strcmp(policy, "min") == 0) != (floor == 1) ||
-                !write_curve(figure, chart, panel, c, &block, &deviates, &stride))
+                !write_curve(figure, chart, panel, c, &block, &deviates))
                 continue;
             if (deviates)
                 tw_text_printf(
                     &figure->script,
-                    "%s $d%zu using 1:2:3 with yerrorbars linecolor rgb '%s' pointtype 0 linewidth 1 notitle",
+                    "%s $d%zu using 1:3:4 with yerrorbars linecolor rgb '%s' pointtype 0 linewidth 1 notitle",
                     first ? "" : ", \\\n ", block, tw_figure_colour(looks[c]));
             if (deviates) first = false;
-            tw_text_printf(&figure->script, "%s $d%zu using 1:2", first ? "" : ", \\\n ", block);
-            write_style(&figure->script, policy, looks[c], stride);
-            tw_text_append(&figure->script, TW_VIEW(" notitle"));
-            first = false;
+            for (int part = LINE; part <= MARKS; part++) {
+                if (!has_part(policy, (enum part)part)) continue;
+                tw_text_printf(&figure->script, "%s $d%zu using 1:%d", first ? "" : ", \\\n ", block,
+                               part == LINE ? 2 : 3);
+                write_style(&figure->script, policy, looks[c], part);
+                tw_text_append(&figure->script, TW_VIEW(" notitle"));
+                first = false;
+            }
         }
     if (first) tw_text_append(&figure->script, TW_VIEW(" NaN notitle"));
     for (size_t look = 0; panel == 0 && look < TW_N_LOOKS + chart->curves.n; look++)
         for (size_t c = 0; c < chart->curves.n; c++) {
             if (!chart->has_value[c] || looks[c] != look) continue;
             tw_text_append(&figure->script, TW_VIEW(", \\\n  keyentry"));
-            write_style(&figure->script, chart->curves.items[c], looks[c], 1);
+            write_style(&figure->script, chart->curves.items[c], looks[c], LINE | MARKS);
             tw_text_append(&figure->script, TW_VIEW(" title "));
             tw_figure_quote(&figure->script, legend_of(chart->curves.items[c]));
             tw_text_append(&figure->script, TW_VIEW(" noenhanced"));

@@ -18,57 +18,144 @@ static const char *const signal_titles[TW_N_SIGNALS] = {"page sets change", "dri
 static const char *const grading_titles[TW_N_GRADINGS] = {"best threshold of the best head",
                                                           "one threshold for all heads", "causal z-score above 2"};
 
-static size_t write_block(struct tw_figure *figure, const struct tw_grade *const points[TW_N_LEADS], size_t *block) {
-    size_t n = 0;
-    *block = tw_figure_begin_block(figure);
-    for (size_t k = 0; k < TW_N_LEADS; k++) {
-        if (isnan(points[k]->precision) || isnan(points[k]->recall)) continue;
-        tw_figure_number(figure, points[k]->recall);
-        tw_figure_number(figure, points[k]->precision);
-        tw_text_printf(&figure->data, "%zu\n", points[k]->lead);
-        n++;
+/* The panel's area in plot units is SPAN wide and high; a label's letters and a point's mark, in the same units. */
+#define SPAN 1.06
+enum { PANEL = 370, AREA_WIDTH = PANEL - 100, AREA_HEIGHT = PANEL - 96 }; /* in 1/96 inch */
+#define LETTER (6.2 * SPAN / AREA_WIDTH)
+#define LINE   (12.0 * SPAN / AREA_HEIGHT)
+#define MARK   (4.5 * SPAN / AREA_WIDTH)
+
+struct box {
+    double left, right, bottom, top;
+};
+
+/* What is drawn in one panel: marks, pieces of lines, and labels, which later labels keep clear of. */
+enum { PIECES = 12 }; /* of a line between two points */
+struct places {
+    struct box boxes[(PIECES + 2) * (TW_N_SIGNALS + 1) * TW_N_LEADS];
+    size_t n;
+};
+
+static bool is_free(const struct places *places, const struct box *box) {
+    if (box->left < 0 || box->right > SPAN || box->bottom < 0 || box->top > SPAN) return false;
+    for (size_t i = 0; i < places->n; i++) {
+        const struct box *const other = &places->boxes[i];
+        if (box->left < other->right && other->left < box->right && box->bottom < other->top &&
+            other->bottom < box->top)
+            return false;
     }
-    if (!n) tw_text_append(&figure->data, TW_VIEW("NaN NaN 0\n"));
-    tw_figure_end_block(figure);
-    return n;
+    return true;
 }
 
-/* The lead stands at both ends of a curve. Best thresholds come from another head at every lead, so that a line between
+/* The curve of one signal: a point a lead. */
+struct curve {
+    double recall[TW_N_LEADS], precision[TW_N_LEADS];
+    size_t lead[TW_N_LEADS];
+    size_t n;    /* defined points */
+    size_t look; /* of its signal */
+    bool line;
+};
+
+static void add_point(struct places *places, struct curve *curve, const struct tw_grade *grade) {
+    if (isnan(grade->precision) || isnan(grade->recall)) return;
+    curve->recall[curve->n] = grade->recall;
+    curve->precision[curve->n] = grade->precision;
+    curve->lead[curve->n++] = grade->lead;
+    places->boxes[places->n++] =
+        (struct box){grade->recall - MARK, grade->recall + MARK, grade->precision - MARK, grade->precision + MARK};
+    const size_t last = curve->n - 1;
+    for (size_t i = 1; curve->line && last && i < PIECES; i++) {
+        const double share = (double)i / PIECES;
+        const double x = curve->recall[last - 1] + share * (curve->recall[last] - curve->recall[last - 1]);
+        const double y = curve->precision[last - 1] + share * (curve->precision[last] - curve->precision[last - 1]);
+        places->boxes[places->n++] = (struct box){x, x, y, y};
+    }
+}
+
+/* Labels the points that lie where point `first` does with their leads, "1,2,4", on the first side that is free. Where
+ * none is, the point goes without: its curve's other numbers tell. */
+static void put_label(struct tw_figure *figure, struct places *places, const struct curve *curve, size_t first,
+                      bool *labelled) {
+    struct tw_text text = {0};
+    for (size_t k = first; k < curve->n; k++) {
+        if (labelled[k] || fabs(curve->recall[k] - curve->recall[first]) > MARK ||
+            fabs(curve->precision[k] - curve->precision[first]) > MARK)
+            continue;
+        labelled[k] = true;
+        tw_text_printf(&text, "%s%zu", text.size ? "," : "", curve->lead[k]);
+    }
+    static const struct {
+        int x, y; /* which side of the point */
+    } sides[] = {{1, 1}, {1, -1}, {-1, 1}, {-1, -1}, {1, 0}, {-1, 0}, {0, 1}, {0, -1}};
+    const double width = LETTER * (double)text.size;
+    for (size_t s = 0; s < sizeof sides / sizeof *sides; s++) {
+        const double x = curve->recall[first] + sides[s].x * (width / 2 + MARK * (sides[s].y ? 1.0 : 1.6));
+        const double y = curve->precision[first] + sides[s].y * (LINE / 2 + MARK);
+        const struct box box = {x - width / 2, x + width / 2, y - LINE / 2, y + LINE / 2};
+        if (!is_free(places, &box)) continue;
+        places->boxes[places->n++] = box;
+        tw_text_append(&figure->script, TW_VIEW("set label "));
+        tw_figure_quote(&figure->script, tw_text_string(&text));
+        tw_text_printf(&figure->script, " at first %.4f, first %.4f center font small textcolor rgb '%s' front\n", x, y,
+                       tw_figure_colour(curve->look));
+        break;
+    }
+    tw_text_release(&text);
+}
+
+/* Leads stand at both ends of a curve. Best thresholds come from another head at every lead, so that a line between
  * them would mean nothing: those are points, each with its lead. */
-static void add_curve(struct tw_figure *figure, size_t block, size_t look, bool line, bool *first) {
-    tw_text_printf(&figure->script, "%s $d%zu using 1:2 with %s", *first ? "" : ", \\\n ", block,
-                   line ? "linespoints" : "points");
-    tw_figure_look(&figure->script, look);
-    tw_text_printf(
-        &figure->script,
-        " linewidth 1.4 pointsize 0.9*mark notitle, \\\n  $d%zu using 1:2:(%s?sprintf('%%d',$3):'') with labels font "
-        "small offset 0.9,0.5 textcolor rgb '%s' notitle",
-        block, line ? "$1>0&&($3==1||$3==32)" : "$1>0", tw_figure_colour(look));
-    *first = false;
+static void put_labels(struct tw_figure *figure, struct places *places, const struct curve *curve) {
+    bool labelled[TW_N_LEADS] = {false};
+    for (size_t k = 0; k < curve->n; k++)
+        if (!labelled[k] && curve->recall[k] > 0 && (!curve->line || k == 0 || k + 1 == curve->n))
+            put_label(figure, places, curve, k, labelled);
+}
+
+static void put_curve(struct tw_figure *figure, const struct curve *curve, bool first) {
+    const size_t block = tw_figure_begin_block(figure);
+    for (size_t k = 0; k < curve->n; k++) {
+        tw_figure_number(figure, curve->recall[k]);
+        tw_figure_number(figure, curve->precision[k]);
+        tw_text_append_char(&figure->data, '\n');
+    }
+    tw_figure_end_block(figure);
+    tw_text_printf(&figure->script, "%s $d%zu using 1:2 with %s", first ? "" : ", \\\n ", block,
+                   curve->line ? "linespoints" : "points");
+    tw_figure_look(&figure->script, curve->look);
+    tw_text_append(&figure->script, TW_VIEW(" linewidth 1.4 pointsize 0.9*mark notitle"));
 }
 
 static void draw_grading(struct tw_figure *figure, const struct tw_grade *grades, const struct tw_markers *markers,
                          size_t grading) {
-    bool first = true;
-    tw_text_append(&figure->script,
-                   TW_VIEW("set xlabel 'recall (events foretold / events)'\n"
-                           "set ylabel 'precision (true alarms / alarms)'\n"
-                           "set xrange [0:1.06]\nset yrange [0:1.06]\nset xtics 0.2\nset ytics 0.2\nplot"));
+    struct places places = {.n = 0};
+    struct curve curves[TW_N_SIGNALS + 1] = {{.n = 0}};
     for (size_t s = 0; s < TW_N_SIGNALS; s++) {
-        const struct tw_grade *points[TW_N_LEADS];
-        size_t block;
-        for (size_t k = 0; k < TW_N_LEADS; k++) points[k] = &grades[(s * TW_N_LEADS + k) * TW_N_GRADINGS + grading];
-        if (write_block(figure, points, &block)) add_curve(figure, block, s, grading != TW_GRADING_BEST, &first);
+        curves[s].look = s;
+        curves[s].line = grading != TW_GRADING_BEST;
+        for (size_t k = 0; k < TW_N_LEADS; k++)
+            add_point(&places, &curves[s], &grades[(s * TW_N_LEADS + k) * TW_N_GRADINGS + grading]);
     }
-    if (grading == TW_GRADING_ZSCORE && markers->n_found) {
-        struct tw_grade own[TW_N_LEADS] = {0};
-        const struct tw_grade *points[TW_N_LEADS];
-        size_t block;
-        for (size_t k = 0; k < TW_N_LEADS; k++) {
-            tw_grade_from_alarms(&own[k], &markers->graded[TW_MARKERS_SECOND_HALF], k);
-            points[k] = &own[k];
-        }
-        if (write_block(figure, points, &block)) add_curve(figure, block, TW_N_SIGNALS + 1, true, &first);
+    struct curve *const found = &curves[TW_N_SIGNALS];
+    found->look = TW_N_SIGNALS + 1;
+    found->line = true;
+    for (size_t k = 0; grading == TW_GRADING_ZSCORE && markers->n_found && k < TW_N_LEADS; k++) {
+        struct tw_grade own = {0};
+        tw_grade_from_alarms(&own, &markers->graded[TW_MARKERS_SECOND_HALF], k);
+        add_point(&places, found, &own);
+    }
+    if (grading) tw_text_append(&figure->script, TW_VIEW("unset label\n"));
+    for (size_t s = 0; s <= TW_N_SIGNALS; s++) put_labels(figure, &places, &curves[s]);
+    tw_text_printf(&figure->script,
+                   "set xlabel 'recall (events foretold / events)'\n"
+                   "set ylabel 'precision (true alarms / alarms)'\n"
+                   "set xrange [0:%g]\nset yrange [0:%g]\nset xtics 0.2\nset ytics 0.2\nplot",
+                   SPAN, SPAN);
+    bool first = true;
+    for (size_t s = 0; s <= TW_N_SIGNALS; s++) {
+        if (!curves[s].n) continue;
+        put_curve(figure, &curves[s], first);
+        first = false;
     }
     if (first) tw_text_append(&figure->script, TW_VIEW(" NaN notitle"));
     if (grading == 0) {
@@ -100,7 +187,7 @@ static tw_status draw(struct tw_figure *figure, const struct tw_plot_options *op
     if (status == TW_OK) status = tw_markers_find(&markers, runs, n_runs, err);
     if (status == TW_OK) {
         struct tw_plot_panels places = {
-            .n = TW_N_GRADINGS, .columns = TW_N_GRADINGS, .panel_width = 370, .panel_height = 370, .legend_width = 240};
+            .n = TW_N_GRADINGS, .columns = 2, .panel_width = PANEL, .panel_height = PANEL, .legend_width = 240};
         tw_plot_panels_begin(figure, &places, options->title ? options->title : title);
         for (size_t g = 0; g < TW_N_GRADINGS; g++) {
             tw_plot_panel(figure, &places, g, grading_titles[g]);
@@ -143,7 +230,8 @@ static tw_status make(struct tw_figure *figure, const struct tw_plot_input *inpu
         size_t events = 0;
         for (size_t i = 0; i < n; i++) events += runs[i].n_events;
         const size_t length = strlen(title);
-        snprintf(title + length, sizeof title - length, ": %zu wake-ups in %zu run%s", events, n, n == 1 ? "" : "s");
+        snprintf(title + length, sizeof title - length, ": %zu wake-up%s in %zu run%s", events, events == 1 ? "" : "s",
+                 n, n == 1 ? "" : "s");
         status = draw(figure, options, pointers, n, title, err);
     }
     for (size_t i = 0; runs && i < n; i++) tw_wakeups_release(&runs[i]);

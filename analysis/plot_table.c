@@ -84,7 +84,9 @@ void tw_plot_panels_begin(struct tw_figure *figure, struct tw_plot_panels *panel
     if (!panels->panel_height) panels->panel_height = panels->n == 1 ? 430 : 330;
     panels->rows = (panels->n + panels->columns - 1) / panels->columns;
     panels->top = title && *title ? 34 : 6;
-    figure->width = (unsigned)panels->columns * panels->panel_width + panels->legend_width;
+    panels->key_in_cell = panels->rows > 1 && panels->n % panels->columns && panels->legend_width &&
+                          panels->legend_width <= panels->panel_width;
+    figure->width = (unsigned)panels->columns * panels->panel_width + (panels->key_in_cell ? 0 : panels->legend_width);
     figure->height = (unsigned)panels->rows * panels->panel_height + panels->top;
     tw_text_append(&figure->script, TW_VIEW("set multiplot\n"));
     if (title && *title) {
@@ -127,6 +129,9 @@ void tw_plot_panel(struct tw_figure *figure, const struct tw_plot_panels *panels
     if (i == 0 && panels->key_below)
         tw_text_printf(script, "set key at screen %.4f, screen %.4f left bottom Left reverse horizontal\n",
                        box.left / w, 10 / h);
+    else if (i == 0 && panels->key_in_cell)
+        tw_text_printf(script, "set key at screen %.4f, screen %.4f left top Left reverse vertical\n",
+                       box_of(panels, panels->n).left / w, 1 - box_of(panels, panels->n).top / h);
     else if (i == 0 && panels->legend_width)
         tw_text_printf(script, "set key at screen %.4f, screen %.4f left top Left reverse vertical\n",
                        (double)(panels->columns * panels->panel_width) / w, 1 - box.top / h);

@@ -32,14 +32,16 @@ void tw_plot_names_release(struct tw_plot_names *names); /* copes with {0} */
 size_t tw_plot_policy_look(const char *policy, size_t *other);
 
 /*
- * Panels side by side in one figure. Sets the figure's size, opens the multiplot, and leaves a strip on the right for
- * the legend (`legend_width` in 1/96 inch, 0: none) and one on top for the title.
+ * Panels side by side in one figure. Sets the figure's size, opens the multiplot, and leaves room for the legend
+ * (`legend_width` in 1/96 inch, 0: none), in the cell behind the last panel where one is free, otherwise in a strip on
+ * the right; and a strip on top for the title.
  */
 struct tw_plot_panels {
     size_t n, columns, rows;
     unsigned panel_width, panel_height, legend_width, top;
-    bool colour_box; /* panels have one on their right */
-    bool key_below;  /* the legend lies below the first panel, in one line */
+    bool colour_box;  /* panels have one on their right */
+    bool key_below;   /* the legend lies below the first panel, in one line */
+    bool key_in_cell; /* set by tw_plot_panels_begin: the legend lies in a free cell */
 };
 void tw_plot_panels_begin(struct tw_figure *figure, struct tw_plot_panels *panels, const char *title);
 /* Margins and the key's place for panel i; its own title. */

@@ -89,8 +89,9 @@ static tw_status make(struct tw_figure *figure, const struct tw_plot_input *inpu
         TW_TRY(tw_wakeups_measure(&run, trace, tw_plot_page_size(options), NULL, 0, input->progress, err));
         tw_plot_trace_title(title, 512, trace);
         const size_t n = strlen(title);
-        snprintf(title + n, sizeof title - n, "%s%s: %zu wake-ups of %zu of %zu heads", *run.name.run ? ", " : "",
-                 run.name.run, run.n_events, run.n_heads_with_event, run.n_layers * run.n_heads);
+        snprintf(title + n, sizeof title - n, "%s%s: %zu wake-up%s, by %zu of %zu heads", *run.name.run ? ", " : "",
+                 run.name.run, run.n_events, run.n_events == 1 ? "" : "s", run.n_heads_with_event,
+                 run.n_layers * run.n_heads);
         if (!run.n_events) tw_figure_note(figure, "no head of trace '%s' wakes up", tw_trace_path(trace));
         status = draw_trace(figure, &places, i, &run, title, err);
         tw_wakeups_release(&run);

@@ -45,6 +45,28 @@ void tw_wake_report_release(struct tw_wake_report *report) {
     *report = (struct tw_wake_report){0};
 }
 
+tw_status tw_wake_reports_measure(struct tw_wake_report *reports, size_t *n_reports, const struct tw_wakeups **members,
+                                  const struct tw_wakeups *runs, size_t n, bool pooled, uint64_t seed,
+                                  const struct tw_transfer *transfer, struct tw_error *err) {
+    size_t *const group = malloc((n + 1) * sizeof *group);
+    *n_reports = 0;
+    if (!group) return TW_FAIL(err, TW_E_MEMORY, "out of memory for the wake-ups of %zu traces", n);
+    size_t n_groups = n;
+    for (size_t i = 0; i < n; i++) group[i] = i;
+    if (pooled && n) n_groups = tw_trace_names_group(group, &runs[0].name, sizeof *runs, n);
+    tw_status status = TW_OK;
+    for (size_t g = 0; g < n_groups && status == TW_OK; g++) {
+        size_t n_members = 0;
+        for (size_t i = 0; i < n; i++)
+            if (group[i] == g) members[n_members++] = &runs[i];
+        status = tw_wake_report_measure(&reports[*n_reports], members, n_members, pooled, seed, transfer, err);
+        ++*n_reports;
+        members += n_members;
+    }
+    free(group);
+    return status;
+}
+
 const struct tw_grade *tw_wake_report_best_zscore(const struct tw_wake_report *report) {
     const struct tw_grade *best = NULL;
     for (size_t i = 0; i < report->n_grades; i++) {

@@ -35,6 +35,14 @@ tw_status tw_wake_report_measure(struct tw_wake_report *report, const struct tw_
                                  bool pooled, uint64_t seed, const struct tw_transfer *transfer, struct tw_error *err);
 void tw_wake_report_release(struct tw_wake_report *report); /* copes with {0} */
 
+/*
+ * A report for each of n runs or, `pooled`, one for the runs of each model and task, in the order of first appearance.
+ * reports [n] are zero before; members [n] is what the reports' runs point into. n_reports is right on failure, too.
+ */
+tw_status tw_wake_reports_measure(struct tw_wake_report *reports, size_t *n_reports, const struct tw_wakeups **members,
+                                  const struct tw_wakeups *runs, size_t n, bool pooled, uint64_t seed,
+                                  const struct tw_transfer *transfer, struct tw_error *err);
+
 /* The zscore grading of the highest F1 over signals and leads (the first of equal ones); NULL when none is defined. */
 const struct tw_grade *tw_wake_report_best_zscore(const struct tw_wake_report *report);
 

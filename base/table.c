@@ -82,6 +82,16 @@ void tw_table_put_double(struct tw_table *table, double value) {
 }
 void tw_table_put_empty(struct tw_table *table) { put(table, (struct tw_cell){.type = TW_CELL_EMPTY}); }
 
+void tw_table_put_copy(struct tw_table *table, const struct tw_cell *cell) {
+    switch (cell->type) {
+    case TW_CELL_EMPTY: tw_table_put_empty(table); return;
+    case TW_CELL_TEXT: tw_table_put_text(table, cell->text); return;
+    case TW_CELL_UINT: tw_table_put_uint(table, cell->u); return;
+    case TW_CELL_INT: tw_table_put_int(table, cell->i); return;
+    case TW_CELL_DOUBLE: tw_table_put_double(table, cell->d); return;
+    }
+}
+
 void tw_table_set_metadata(struct tw_table *table, const char *name, const char *value) {
     tw_text_append_json(&table->metadata, tw_view_of(name));
     tw_text_append(&table->metadata, TW_VIEW(": "));

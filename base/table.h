@@ -50,6 +50,7 @@ void tw_table_put_uint(struct tw_table *table, uint64_t value);
 void tw_table_put_int(struct tw_table *table, int64_t value);
 void tw_table_put_double(struct tw_table *table, double value); /* NaN: empty */
 void tw_table_put_empty(struct tw_table *table);
+void tw_table_put_copy(struct tw_table *table, const struct tw_cell *cell); /* of another table, as it is */
 
 /* What produced the table: written as members of the JSON object beside "rows"; ignored by the other formats. */
 void tw_table_set_metadata(struct tw_table *table, const char *name, const char *value);

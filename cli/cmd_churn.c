@@ -47,7 +47,7 @@ static tw_status write_json(struct tw_invocation *invocation, const struct churn
         status = TW_FAIL(err, TW_E_MEMORY, "out of memory while writing the churn of %zu traces", n);
         goto done;
     }
-    const size_t n_objects = options->average ? tw_churn_group(group, churns, n) : n;
+    const size_t n_objects = options->average ? tw_trace_names_group(group, &churns[0].name, sizeof *churns, n) : n;
     tw_json_begin_object(&json, NULL);
     tw_json_text(&json, "tidewake", tw_view_of(tw_version));
     tw_json_text(&json, "command", tw_view_of(invocation->command->name));

@@ -35,8 +35,14 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     TW_TRY_GOTO(status, done, tw_write_table(invocation, &options->table, &out, err));
     for (size_t i = 0; i < summaries.n; i++) {
         const struct tw_match_summary *s = &summaries.policies[i];
-        tw_note("%s: %s at or below in %zu of %zu comparisons, %zu left out", s->policy, options->reference, s->wins,
-                s->compared, s->left_out);
+        struct tw_text line = {0};
+        tw_text_printf(&line, "%s: %s misses no more in %zu of %zu comparisons", s->policy, options->reference, s->wins,
+                       s->compared);
+        if (s->left_out) tw_text_printf(&line, ", %zu more lie outside its memory range", s->left_out);
+        if (s->unpruned)
+            tw_text_printf(&line, ", %zu more are of runs too short for %s to prune", s->unpruned, s->policy);
+        tw_note("%s", tw_text_string(&line));
+        tw_text_release(&line);
     }
 done:
     tw_match_summaries_release(&summaries);
@@ -52,7 +58,8 @@ const struct tw_command tw_command_match = {
     .usage = "RESULTS.csv [options]",
     .description =
         "Each policy's point is held against the reference's miss rate, interpolated at the same mean resident pages;\n"
-        "evict, which has the same cap, at equal budget. Points outside the reference's range are left out.",
+        "evict, which has the same cap, at equal budget. Points outside the reference's range have no 'win' and are not\n"
+        "counted; nor are those of policies with an interval (rkv, reasonalloc) in runs too short for them to prune.",
     .example = "tidewake replay tests/golden/replay/plain.h5 --budget 1..64 -o plain.csv && tidewake match plain.csv\n"
                "tidewake match data/published/residency.csv",
     .groups = (const struct tw_option_group[]){{NULL, option_rows, 0},

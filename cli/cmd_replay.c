@@ -101,22 +101,6 @@ static const struct tw_option time_rows[] = {
     {0},
 };
 
-static tw_status parse_units(enum tw_unit units[2], size_t *n, const char *text, struct tw_error *err) {
-    struct tw_view piece, rest = tw_view_of(text);
-    *n = 0;
-    while (tw_parse_next(&piece, &rest, ',')) {
-        enum tw_unit unit = TW_UNIT_QUERY;
-        for (; unit <= TW_UNIT_KV; unit++)
-            if (tw_view_equal(piece, tw_view_of(tw_unit_name(unit)))) break;
-        if (unit > TW_UNIT_KV)
-            return TW_FAIL(err, TW_E_OPTION, "option '--unit': '%.*s' is not one of query,kv", (int)piece.size,
-                           piece.data);
-        if (*n == 0 || units[0] != unit) units[(*n)++] = unit;
-        if (*n == 2 && rest.data) return TW_FAIL(err, TW_E_OPTION, "option '--unit': '%s' repeats a unit", text);
-    }
-    return TW_OK;
-}
-
 static tw_status parse_range(struct tw_replay_range *range, const char *text, const char *name, struct tw_error *err) {
     if (text && !tw_replay_range_parse(range, tw_view_of(text)))
         return TW_FAIL(err, TW_E_OPTION, "option '--%s': '%s' is not a number or a range like 2..5", name, text);
@@ -159,7 +143,8 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
                                        .units = units,
                                        .by = (enum tw_replay_by)options->by,
                                        .n_threads = options->threads};
-    TW_TRY(parse_units(units, &replay.n_units, options->unit, err));
+    if (!tw_replay_units_parse(units, &replay.n_units, tw_view_of(options->unit)))
+        return TW_FAIL(err, TW_E_OPTION, "option '--unit': '%s' is not query, kv or query,kv", options->unit);
     TW_TRY(parse_range(&replay.layers, options->layers, "layers", err));
     TW_TRY(parse_range(&replay.steps, options->steps, "steps", err));
     TW_TRY(parse_link(&replay.link, invocation, options, err));

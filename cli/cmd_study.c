@@ -117,10 +117,12 @@ static tw_status summarise(const struct tw_study *study, struct tw_error *err) {
             tw_table_put_double(&table, rate);
         }
         const struct tw_table *wins = &study->tables[TW_STUDY_WINS];
-        char text[64] = "";
+        double won = 0, compared = 0;
         for (size_t w = 0; w < wins->n_rows; w++)
             if (strcmp(policy, text_at(wins, w, "policy")) == 0)
-                snprintf(text, sizeof text, "%.0f of %.0f", value_at(wins, w, "wins"), value_at(wins, w, "compared"));
+                won += value_at(wins, w, "wins"), compared += value_at(wins, w, "compared");
+        char text[64] = "";
+        if (compared > 0) snprintf(text, sizeof text, "%.0f of %.0f", won, compared);
         tw_table_put_text(&table, text);
     }
     struct tw_text out = {0};

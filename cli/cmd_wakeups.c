@@ -131,34 +131,16 @@ static tw_status report(struct tw_invocation *invocation, const struct wakeups_o
                                          options->pages};
     const struct tw_wakeups **const members = malloc((n + 1) * sizeof *members);
     struct tw_wake_report *const reports = calloc(n + 1, sizeof *reports);
-    bool *const taken = calloc(n + 1, sizeof *taken);
-    size_t n_reports = 0, n_members = 0;
-    tw_status status = TW_OK;
-    if (!members || !reports || !taken) {
-        status = TW_FAIL(err, TW_E_MEMORY, "out of memory for the wake-ups of %zu traces", n);
-        goto done;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const size_t first = n_members;
-        for (size_t j = i; j < n && !taken[i]; j++) {
-            const bool together =
-                j == i || (options->average && !taken[j] && strcmp(runs[i].name.model, runs[j].name.model) == 0 &&
-                           strcmp(runs[i].name.task, runs[j].name.task) == 0);
-            if (together) members[n_members++] = &runs[j];
-            if (together && j != i) taken[j] = true;
-        }
-        if (n_members == first) continue;
-        TW_TRY_GOTO(status, done,
-                    tw_wake_report_measure(&reports[n_reports], members + first, n_members - first, options->average,
-                                           options->seed, &transfer, err));
-        n_reports++;
-    }
-    status = write_reports(invocation, options, reports, n_reports, err);
-done:
-    for (size_t i = 0; reports && i < n_reports; i++) tw_wake_report_release(&reports[i]);
+    size_t n_reports = 0;
+    tw_status status =
+        members && reports ? TW_OK : TW_FAIL(err, TW_E_MEMORY, "out of memory for the wake-ups of %zu traces", n);
+    if (status == TW_OK)
+        status = tw_wake_reports_measure(reports, &n_reports, members, runs, n, options->average, options->seed,
+                                         &transfer, err);
+    if (status == TW_OK) status = write_reports(invocation, options, reports, n_reports, err);
+    for (size_t i = 0; i < n_reports; i++) tw_wake_report_release(&reports[i]);
     free(reports);
     free(members);
-    free(taken);
     return status;
 }
 

@@ -82,16 +82,6 @@ static size_t moments(double *mean, double *deviation, const struct tw_table *in
     return count;
 }
 
-static void put_copy(struct tw_table *out, const struct tw_cell *cell) {
-    switch (cell->type) {
-    case TW_CELL_EMPTY: tw_table_put_empty(out); break;
-    case TW_CELL_TEXT: tw_table_put_text(out, cell->text); break;
-    case TW_CELL_UINT: tw_table_put_uint(out, cell->u); break;
-    case TW_CELL_INT: tw_table_put_int(out, cell->i); break;
-    case TW_CELL_DOUBLE: tw_table_put_double(out, cell->d); break;
-    }
-}
-
 /* `runs` goes behind `task`, or in front of everything else when there is no task. */
 static void put_group(struct tw_table *out, const struct tw_table *in, const size_t *rows, size_t n) {
     const size_t task = tw_table_column(in, "task");
@@ -101,7 +91,7 @@ static void put_group(struct tw_table *out, const struct tw_table *in, const siz
         const char *name = in->columns[c];
         if (IS_ONE_OF(name, run_names)) continue;
         if (IS_ONE_OF(name, key_names)) {
-            put_copy(out, tw_table_cell(in, rows[0], c));
+            tw_table_put_copy(out, tw_table_cell(in, rows[0], c));
         } else {
             double mean, deviation;
             moments(&mean, &deviation, in, rows, n, c);

@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/policies.h"
 #include "sim/replay.h"
 
 void tw_match_summaries_release(struct tw_match_summaries *summaries) {
     for (size_t i = 0; i < summaries->n; i++) free(summaries->policies[i].policy);
     free(summaries->policies);
+    free(summaries->unpruned);
     *summaries = (struct tw_match_summaries){0};
 }
 
@@ -33,9 +35,9 @@ double tw_match_interpolate(struct tw_match_point *points, size_t n, double memo
 }
 
 /* Columns by name; SIZE_MAX where the table has none. */
-enum { MODEL, TASK, POLICY, UNIT, PAGE_SIZE, BUDGET, MEMORY, MISS_RATE, N_COLUMNS };
-static const char *const column_names[N_COLUMNS] = {"model",     "task",   "policy",        "unit",
-                                                    "page_size", "budget", "mean_resident", "miss_rate"};
+enum { MODEL, TASK, POLICY, UNIT, PAGE_SIZE, BUDGET, MEMORY, MISS_RATE, N_COPIED, PRUNES = N_COPIED, N_COLUMNS };
+static const char *const column_names[N_COLUMNS] = {"model",  "task",          "policy",    "unit",  "page_size",
+                                                    "budget", "mean_resident", "miss_rate", "prunes"};
 static const bool required[N_COLUMNS] = {[POLICY] = true, [BUDGET] = true, [MEMORY] = true, [MISS_RATE] = true};
 /* What the comparator and its reference share. */
 static const int shared[] = {MODEL, TASK, UNIT, PAGE_SIZE};
@@ -76,6 +78,15 @@ static const char *policy_of(const struct matching *matching, size_t row) {
 static bool is_policy(const char *label, const char *name) {
     const size_t n = strlen(name);
     return !strncmp(label, name, n) && (label[n] == 0 || label[n] == ':');
+}
+
+/* Whether the row is of a policy with an interval that never came round. Tables of other programs do not say. */
+static bool never_pruned(const struct matching *matching, size_t row) {
+    double prunes;
+    if (!tw_cell_number(&prunes, cell(matching, row, PRUNES)) || prunes > 0) return false;
+    for (const struct tw_policy *const *p = tw_policy_table; *p; p++)
+        if ((*p)->prunes_every && is_policy(policy_of(matching, row), (*p)->name)) return true;
+    return false;
 }
 
 static bool point_of(struct tw_match_point *point, const struct matching *matching, size_t row) {
@@ -180,8 +191,10 @@ static tw_status compare(struct tw_table *out, struct tw_match_summaries *summar
                          const char *reference, struct tw_error *err) {
     const size_t n_rows = matching->table->n_rows;
     double *rate = malloc((n_rows + 1) * sizeof *rate);
-    tw_status status = rate ? match_rows(rate, matching, reference, err)
-                            : TW_FAIL(err, TW_E_MEMORY, "not enough memory to compare %zu rows", n_rows);
+    summaries->unpruned = calloc(n_rows + 1, sizeof *summaries->unpruned);
+    tw_status status = rate && summaries->unpruned
+                           ? match_rows(rate, matching, reference, err)
+                           : TW_FAIL(err, TW_E_MEMORY, "not enough memory to compare %zu rows", n_rows);
     for (size_t row = 0; status == TW_OK && row < n_rows; row++) {
         const char *policy = policy_of(matching, row);
         if (!strcmp(policy, reference) || is_policy(policy, "full") || is_policy(policy, "reactive") ||
@@ -193,18 +206,20 @@ static tw_status compare(struct tw_table *out, struct tw_match_summaries *summar
             break;
         }
         tw_table_begin_row(out);
-        for (int c = 0; c < N_COLUMNS; c++) put_copy(out, cell(matching, row, c));
+        for (int c = 0; c < N_COPIED; c++) put_copy(out, cell(matching, row, c));
         tw_table_put_double(out, rate[row]);
         struct tw_match_point own;
-        if (isnan(rate[row]) || !point_of(&own, matching, row)) {
+        const bool comparable = !isnan(rate[row]) && point_of(&own, matching, row);
+        const bool win = comparable && rate[row] <= own.miss_rate + TW_MATCH_TOLERANCE;
+        if (comparable)
+            tw_table_put_uint(out, win);
+        else
             tw_table_put_empty(out);
-            summary->left_out++;
-            continue;
-        }
-        const bool win = rate[row] <= own.miss_rate + TW_MATCH_TOLERANCE;
-        tw_table_put_uint(out, win);
-        summary->wins += win;
-        summary->compared++;
+        const bool unpruned = summaries->unpruned[out->n_rows - 1] = never_pruned(matching, row);
+        summary->unpruned += unpruned;
+        summary->left_out += !unpruned && !comparable;
+        summary->compared += !unpruned && comparable;
+        summary->wins += !unpruned && win;
     }
     free(rate);
     return status;

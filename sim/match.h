@@ -5,6 +5,7 @@
 #ifndef TW_SIM_MATCH_H
 #define TW_SIM_MATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -16,11 +17,13 @@ struct tw_match_summary {
     size_t wins;     /* of the reference */
     size_t compared; /* comparisons that could be made */
     size_t left_out; /* points outside the reference's range, or without a miss rate */
+    size_t unpruned; /* points of runs too short for the policy to prune: neither wins nor comparisons */
 };
 
 struct tw_match_summaries {
     struct tw_match_summary *policies; /* [n] in the order of their first row */
     size_t n;
+    bool *unpruned; /* [rows of the comparison] those that count as `unpruned` above */
 };
 void tw_match_summaries_release(struct tw_match_summaries *summaries); /* copes with {0} */
 
@@ -32,6 +35,9 @@ void tw_match_summaries_release(struct tw_match_summaries *summaries); /* copes 
  * Out: model,task,policy,unit,page_size,budget,mean_resident,miss_rate,reference_miss_rate,win, one row for each
  * comparator's point, in the order of `in`. The reference itself, `full` and `min` are left out; `evict` is compared at
  * equal budget; `win` is 1, 0, or empty where there is nothing to compare with. `out` is released on failure.
+ *
+ * A policy with an interval that never came round (`prunes` of `in` is 0 in every run) kept everything, which is not
+ * what its name says: the paper leaves such points out of its counts of wins, and so do the summaries. Their rows stay.
  *
  * Fails with TW_E_INPUT when a column is missing or the reference has no rows; `name` stands for the table in messages.
  */

@@ -32,6 +32,20 @@ bool tw_replay_range_parse(struct tw_replay_range *range, struct tw_view text) {
     return true;
 }
 
+bool tw_replay_units_parse(enum tw_unit units[2], size_t *n, struct tw_view text) {
+    struct tw_view piece, rest = text;
+    *n = 0;
+    while (tw_parse_next(&piece, &rest, ',')) {
+        enum tw_unit unit = TW_UNIT_QUERY;
+        while (unit <= TW_UNIT_KV && !tw_view_equal(piece, tw_view_of(tw_unit_name(unit)))) unit++;
+        if (unit > TW_UNIT_KV) return false;
+        bool again = false;
+        for (size_t i = 0; i < *n; i++) again = again || units[i] == unit;
+        if (!again) units[(*n)++] = unit;
+    }
+    return *n > 0;
+}
+
 void tw_replay_report_release(struct tw_replay_report *report) {
     free(report->first_limited);
     *report = (struct tw_replay_report){0};

@@ -45,6 +45,9 @@ struct tw_replay_options {
 /* "3", "2..5". False when it is neither, or empty. */
 bool tw_replay_range_parse(struct tw_replay_range *range, struct tw_view text);
 
+/* "query", "kv", "query,kv": a list as all are, repeated units kept once. False when a part is no unit. */
+bool tw_replay_units_parse(enum tw_unit units[2], size_t *n, struct tw_view text);
+
 struct tw_replay_report {
     size_t n_limited;    /* traces recorded with a budget other than 0: they hold limited demand */
     char *first_limited; /* the path of the first one, owned */

@@ -98,9 +98,9 @@ START_TEST(a_gap_breaks_the_curve) {
     ck_assert_msg(strstr(tw_text_string(&run.err), "warning: policy 'frozen' has no miss rate"), "%s",
                   tw_text_string(&run.err));
     char *const script = tw_test_read_file(tw_test_path(folder, "fig.gp"), NULL);
-    ck_assert_ptr_nonnull(strstr(script, "\n8 0.5 NaN \n16 0.25 NaN \n32 0.125 NaN \n"));
-    ck_assert_ptr_nonnull(strstr(script, "\n8.1 0.75 NaN \n\n32.1 0.375 NaN \n"));
-    ck_assert_ptr_nonnull(strstr(script, "\n8.2 0.875 NaN \n\n32.2 0.4375 NaN \n"));
+    ck_assert_ptr_nonnull(strstr(script, "\n8 0.5 0.5 NaN \n16 0.25 0.25 NaN \n32 0.125 0.125 NaN \n"));
+    ck_assert_ptr_nonnull(strstr(script, "\n8.1 0.75 0.75 NaN \n\n32.1 0.375 0.375 NaN \n"));
+    ck_assert_ptr_nonnull(strstr(script, "\n8.2 0.875 0.875 NaN \n\n32.2 0.4375 0.4375 NaN \n"));
     ck_assert_ptr_null(strstr(script, "frozen"));
     free(script);
     tw_test_run_release(&run);
@@ -115,7 +115,7 @@ START_TEST(runs_are_averaged_with_bars) {
         tw_test_run("plot miss-rate %s -o %s --keep-script", table, tw_test_path(folder, "fig.svg"));
     ck_assert_msg(run.exit_status == 0, "%s", tw_text_string(&run.err));
     char *const script = tw_test_read_file(tw_test_path(folder, "fig.gp"), NULL);
-    ck_assert_ptr_nonnull(strstr(script, "\n9 0.375 0.1767766952966369 \n"));
+    ck_assert_ptr_nonnull(strstr(script, "\n9 0.375 0.375 0.1767766952966369 \n"));
     ck_assert_ptr_nonnull(strstr(script, "yerrorbars"));
     free(script);
     tw_test_run_release(&run);
@@ -192,7 +192,7 @@ START_TEST(without_gnuplot_the_script_is_written) {
     ck_assert_ptr_eq(strchr(tw_text_string(&run.err), '\n') + 1, tw_text_string(&run.err) + run.err.size);
     ck_assert_int_ne(access(figure, F_OK), 0);
     char *const script = tw_test_read_file(tw_test_path(folder, "fig.gp"), NULL);
-    ck_assert_ptr_nonnull(strstr(script, "\n8 0.5 NaN \n16 0.25 NaN \n"));
+    ck_assert_ptr_nonnull(strstr(script, "\n8 0.5 0.5 NaN \n16 0.25 0.25 NaN \n"));
     free(script);
     tw_test_run_release(&run);
 }
@@ -304,7 +304,7 @@ static const struct {
      NULL},
     {"attention", NULL, "replay/noscore.h5", "--page-size 8", {"(8 tokens a page)<"}, NULL},
     {"wakeups", NULL, "replay/study", "", {">heads waking<", "run1: 16 wake-ups"}, NULL},
-    {"wakeups", NULL, "replay/short.h5", "", {">heads waking<", ": 0 wake-ups of 0 of 8 heads<"}, "no head of trace"},
+    {"wakeups", NULL, "replay/short.h5", "", {">heads waking<", ": 0 wake-ups, by 0 of 8 heads<"}, "no head of trace"},
     {"precision-recall",
      NULL,
      "replay/study",

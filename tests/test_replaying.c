@@ -193,6 +193,12 @@ START_TEST(budgets_at_the_edges) {
     REFUSED("without --link", "%s --latency 10us", path);
     REFUSED("page", "%s --page-size 0", path);
     REFUSED("query,kv", "%s --unit head", path);
+    REFUSED("query,kv", "%s --unit query,", path);
+    /* A list, as others: what is repeated is there once. */
+    REPLAY(&table, "%s --budget 4 --policy reactive --unit kv,query,kv", path);
+    ck_assert_uint_eq(table.n_rows, 2);
+    ck_assert_str_eq(tw_table_cell(&table, 0, tw_table_column(&table, "unit"))->text, "kv");
+    tw_table_release(&table);
     REFUSED("nowhere.h5", "nowhere.h5");
 }
 END_TEST
@@ -464,6 +470,39 @@ START_TEST(matched_memory_at_the_rim) {
 }
 END_TEST
 
+/* The paper leaves runs that were too short for a policy to prune out of its counts (spec: residency.md). */
+START_TEST(policies_that_never_pruned_do_not_count) {
+    static const char csv[] = "task,run,policy,budget,miss_rate,mean_resident,prunes\n"
+                              "a,0,reactive,2,0.5,2,0\na,0,reactive,4,0,4,0\n"
+                              "a,0,rkv,2,0,4,0\na,0,rkv,4,0,5,0\n"
+                              "a,0,frozen,2,0.5,3,0\na,0,frozen,4,0.5,5,0\n"
+                              "a,0,rkv:interval=8,2,0.6,3,2\na,0,rkv:interval=8,4,0.1,3.5,2\n"
+                              "b,0,reactive,2,0.5,2,0\nb,0,reactive,4,0.1,4,0\n"
+                              "b,0,rkv,2,0.4,3,0\nb,1,rkv,2,0.4,3,1\nb,0,rkv,4,0,4,0\n";
+    static const struct tw_match_summary expected[] = {
+        {.policy = "rkv", .wins = 1, .compared = 1, .unpruned = 3},    /* one of two runs of b pruned at 2 */
+        {.policy = "frozen", .wins = 1, .compared = 1, .left_out = 1}, /* has no interval after which it prunes */
+        {.policy = "rkv:interval=8", .wins = 1, .compared = 2},
+    };
+    struct tw_table in, out;
+    struct tw_match_summaries summaries;
+    OK(tw_table_read_csv(&in, TW_VIEW(csv), "short", &err));
+    OK(tw_match_run(&out, &summaries, &in, "short", "reactive", &err));
+    ck_assert_uint_eq(summaries.n, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const struct tw_match_summary *const s = &summaries.policies[i];
+        ck_assert_msg(!strcmp(s->policy, expected[i].policy) && s->wins == expected[i].wins &&
+                          s->compared == expected[i].compared && s->left_out == expected[i].left_out &&
+                          s->unpruned == expected[i].unpruned,
+                      "%s: %zu of %zu, %zu, %zu", s->policy, s->wins, s->compared, s->left_out, s->unpruned);
+    }
+    ck_assert(number(&out, 0, "win") == 1 && summaries.unpruned[0] && !summaries.unpruned[2]); /* the row stays */
+    tw_match_summaries_release(&summaries);
+    tw_table_release(&in);
+    tw_table_release(&out);
+}
+END_TEST
+
 START_TEST(averages_over_runs) {
     struct tw_table table;
     REPLAY(&table, "%s --policy reactive,full --budget 8 --average", tw_test_golden("replay/study"));
@@ -627,6 +666,7 @@ Suite *tw_suite_replaying(void) {
     tcase_add_test(c, threads_change_nothing);
     tcase_add_test(c, stalls_by_hand);
     tcase_add_test(c, matched_memory_at_the_rim);
+    tcase_add_test(c, policies_that_never_pruned_do_not_count);
     tcase_add_test(c, averages_over_runs);
     suite_add_tcase(suite, c);
     c = tcase_create("users and files");

@@ -19,7 +19,8 @@
 const char *const tw_study_table_names[TW_STUDY_N_TABLES] = {
     [TW_STUDY_REPLAY] = "replay",   [TW_STUDY_AVERAGE] = "average", [TW_STUDY_MATCHED] = "matched",
     [TW_STUDY_WINS] = "wins",       [TW_STUDY_CHURN] = "churn",     [TW_STUDY_GRADING] = "grading",
-    [TW_STUDY_WAKEUPS] = "wakeups", [TW_STUDY_ANSWERS] = "answers", [TW_STUDY_QUALITY] = "quality",
+    [TW_STUDY_WAKEUPS] = "wakeups", [TW_STUDY_COUNTED] = "counted", [TW_STUDY_ANSWERS] = "answers",
+    [TW_STUDY_QUALITY] = "quality",
 };
 
 void tw_study_release(struct tw_study *study) {
@@ -114,30 +115,13 @@ static tw_status find_traces(struct tw_study *study, struct tw_error *err) {
     return TW_OK;
 }
 
-static tw_status parse_units(enum tw_unit *units, size_t *n, const char *text, struct tw_error *err) {
-    static const struct {
-        const char *name;
-        size_t n;
-        enum tw_unit units[2];
-    } choices[] = {{"query", 1, {TW_UNIT_QUERY}},
-                   {"kv", 1, {TW_UNIT_KV}},
-                   {"query,kv", 2, {TW_UNIT_QUERY, TW_UNIT_KV}},
-                   {"kv,query", 2, {TW_UNIT_KV, TW_UNIT_QUERY}}};
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        if (strcmp(text, choices[i].name) == 0) {
-            memcpy(units, choices[i].units, sizeof choices[i].units);
-            *n = choices[i].n;
-            return TW_OK;
-        }
-    return TW_FAIL(err, TW_E_INPUT, "section [replay]: unit '%s' is not query, kv or query,kv", text);
-}
-
 static tw_status replay(struct tw_study *study, const struct tw_study_replay *settings, struct tw_error *err) {
     struct tw_policy_list policies = {0};
     struct tw_replay_report report = {0};
     enum tw_unit units[2];
     size_t n_units = 0;
-    TW_TRY(parse_units(units, &n_units, settings->unit, err));
+    if (!tw_replay_units_parse(units, &n_units, tw_view_of(settings->unit)))
+        return TW_FAIL(err, TW_E_INPUT, "section [replay]: unit '%s' is not query, kv or query,kv", settings->unit);
     TW_TRY(tw_policy_list_parse(&policies, tw_view_of(settings->policy), err));
     const struct tw_replay_options options = {
         .policies = &policies,
@@ -173,6 +157,83 @@ static bool has_reference(const struct tw_table *table) {
     return false;
 }
 
+/* Of one policy on one task of one model. */
+struct wins {
+    size_t row; /* its first row in the matched table */
+    size_t wins, compared, outside, never_pruned;
+    double miss_rate, reference_miss_rate; /* sums over what was compared */
+};
+
+static bool same_in(const struct tw_table *table, const char *column, size_t a, size_t b) {
+    const size_t c = tw_table_column(table, column);
+    const struct tw_cell *const x = tw_table_cell(table, a, c), *const y = tw_table_cell(table, b, c);
+    double p, q;
+    if (x->type == TW_CELL_TEXT && y->type == TW_CELL_TEXT) return strcmp(x->text, y->text) == 0;
+    return x->type == y->type &&
+           (x->type == TW_CELL_EMPTY || (tw_cell_number(&p, x) && tw_cell_number(&q, y) && p == q));
+}
+
+/* A row for each policy on each task of each model, from the comparisons budget by budget. */
+static tw_status count_wins(struct tw_study *study, const bool *unpruned, struct tw_error *err) {
+    static const char *const shared[] = {"model", "task", "unit", "page_size", "policy"};
+    enum { N_SHARED = sizeof shared / sizeof *shared };
+    const struct tw_table *const matched = &study->tables[TW_STUDY_MATCHED];
+    struct wins *const all = calloc(matched->n_rows + 1, sizeof *all);
+    if (!all) return TW_FAIL(err, TW_E_MEMORY, "out of memory for %zu comparisons", matched->n_rows);
+    size_t n = 0;
+    for (size_t r = 0; r < matched->n_rows; r++) {
+        size_t i = 0;
+        for (; i < n; i++) {
+            bool same = true;
+            for (size_t k = 0; k < N_SHARED; k++) same = same && same_in(matched, shared[k], all[i].row, r);
+            if (same) break;
+        }
+        if (i == n) all[n++].row = r;
+        double win, rate = 0, reference = 0;
+        if (unpruned[r]) {
+            all[i].never_pruned++;
+        } else if (!tw_cell_number(&win, tw_table_cell(matched, r, tw_table_column(matched, "win")))) {
+            all[i].outside++;
+        } else {
+            (void)tw_cell_number(&rate, tw_table_cell(matched, r, tw_table_column(matched, "miss_rate")));
+            (void)tw_cell_number(&reference,
+                                 tw_table_cell(matched, r, tw_table_column(matched, "reference_miss_rate")));
+            all[i].compared++;
+            all[i].wins += win > 0;
+            all[i].miss_rate += rate;
+            all[i].reference_miss_rate += reference;
+        }
+    }
+    struct tw_table *const table = &study->tables[TW_STUDY_WINS];
+    tw_table_init(table,
+                  (const char *const[]){"model", "task", "unit", "page_size", "policy", "wins", "compared", "outside",
+                                        "never_pruned", "miss_rate", "reactive_miss_rate"},
+                  11);
+    for (size_t i = 0; i < n; i++) {
+        tw_table_begin_row(table);
+        for (size_t k = 0; k < N_SHARED; k++)
+            tw_table_put_copy(table, tw_table_cell(matched, all[i].row, tw_table_column(matched, shared[k])));
+        const size_t counts[] = {all[i].wins, all[i].compared, all[i].outside, all[i].never_pruned};
+        for (size_t k = 0; k < 4; k++) tw_table_put_uint(table, counts[k]);
+        tw_table_put_double(table, all[i].miss_rate / (double)all[i].compared); /* of nothing: NaN, empty */
+        tw_table_put_double(table, all[i].reference_miss_rate / (double)all[i].compared);
+    }
+    free(all);
+    return tw_study_save_table(study, TW_STUDY_WINS, err);
+}
+
+/* The comparisons that count, for the figure. */
+static void keep_counted(struct tw_study *study, const bool *unpruned) {
+    const struct tw_table *const matched = &study->tables[TW_STUDY_MATCHED];
+    struct tw_table *const counted = &study->tables[TW_STUDY_COUNTED];
+    tw_table_init(counted, (const char *const *)matched->columns, matched->n_columns);
+    for (size_t r = 0; r < matched->n_rows; r++) {
+        if (unpruned[r]) continue;
+        tw_table_begin_row(counted);
+        for (size_t c = 0; c < matched->n_columns; c++) tw_table_put_copy(counted, tw_table_cell(matched, r, c));
+    }
+}
+
 static tw_status match(struct tw_study *study, struct tw_error *err) {
     const struct tw_table *average = &study->tables[TW_STUDY_AVERAGE];
     if (!has_reference(average)) {
@@ -184,18 +245,8 @@ static tw_status match(struct tw_study *study, struct tw_error *err) {
     tw_status status =
         tw_match_run(&study->tables[TW_STUDY_MATCHED], &summaries, average, "average.csv", "reactive", err);
     if (status == TW_OK) status = tw_study_save_table(study, TW_STUDY_MATCHED, err);
-    if (status == TW_OK) {
-        struct tw_table *wins = &study->tables[TW_STUDY_WINS];
-        tw_table_init(wins, (const char *const[]){"policy", "wins", "compared", "left_out"}, 4);
-        for (size_t i = 0; i < summaries.n; i++) {
-            tw_table_begin_row(wins);
-            tw_table_put_text(wins, summaries.policies[i].policy);
-            tw_table_put_uint(wins, summaries.policies[i].wins);
-            tw_table_put_uint(wins, summaries.policies[i].compared);
-            tw_table_put_uint(wins, summaries.policies[i].left_out);
-        }
-        status = tw_study_save_table(study, TW_STUDY_WINS, err);
-    }
+    if (status == TW_OK) status = count_wins(study, summaries.unpruned, err);
+    if (status == TW_OK) keep_counted(study, summaries.unpruned);
     tw_match_summaries_release(&summaries);
     return status;
 }
@@ -228,103 +279,6 @@ static tw_status churn(struct tw_study *study, const uint64_t *page_sizes, size_
     return status;
 }
 
-/* The runs: one row each, from the traces themselves. */
-static tw_status describe_runs(struct tw_study *study, struct tw_report *report, struct tw_error *err) {
-    struct tw_table table;
-    tw_table_init(&table,
-                  (const char *const[]){"run", "model", "task", "prompt_tokens", "steps", "layers", "heads", "kv_heads",
-                                        "schedule", "selector", "budget", "backend", "dtype", "seed", "complete"},
-                  15);
-    tw_status status = TW_OK;
-    for (size_t i = 0; i < study->n_traces && status == TW_OK; i++) {
-        struct tw_trace *trace = NULL;
-        status = tw_trace_open(&trace, study->traces[i], err);
-        if (status != TW_OK) break;
-        tw_warn_about_trace(trace, false);
-        const struct tw_trace_info *info = tw_trace_info(trace);
-        const char *const texts[] = {info->run, info->model, info->task};
-        tw_table_begin_row(&table);
-        for (size_t k = 0; k < 3; k++) tw_table_put_text(&table, texts[k] ? texts[k] : "");
-        const uint64_t numbers[] = {info->prompt_length, info->n_steps, info->n_layers, info->n_heads,
-                                    info->n_kv_heads};
-        for (size_t k = 0; k < 5; k++) tw_table_put_uint(&table, numbers[k]);
-        tw_table_put_text(&table, info->schedule ? info->schedule : "");
-        tw_table_put_text(&table, info->selector ? info->selector : "");
-        if (info->budget)
-            tw_table_put_uint(&table, info->budget);
-        else
-            tw_table_put_text(&table, "full");
-        tw_table_put_text(&table, info->backend ? info->backend : "");
-        tw_table_put_text(&table, info->dtype ? info->dtype : "");
-        tw_table_put_uint(&table, info->seed);
-        tw_table_put_text(&table, info->complete ? "yes" : "no");
-        tw_trace_free(trace);
-    }
-    if (status == TW_OK) tw_report_table(report, &table, "The runs", 60, NULL);
-    tw_table_release(&table);
-    return status;
-}
-
-static void report_table(struct tw_study *study, struct tw_report *report, enum tw_study_table which,
-                         const char *caption, size_t max_rows) {
-    if (study->tables[which].n_columns == 0) return;
-    char name[64];
-    snprintf(name, sizeof name, "tables/%s.csv", tw_study_table_names[which]);
-    tw_report_table(report, &study->tables[which], caption, max_rows, name);
-}
-
-static tw_status write_report(struct tw_study *study, struct tw_error *err) {
-    const struct tw_study_general *general = tw_study_values(study->settings, "study");
-    struct tw_report report = {0};
-    tw_status status = TW_OK;
-    char *path = NULL;
-
-    tw_report_section(&report, "What was run");
-    TW_TRY_GOTO(status, done, describe_runs(study, &report, err));
-    struct tw_view note, rest = tw_text_view(&study->notes);
-    while (rest.size && tw_parse_next(&note, &rest, '\n'))
-        if (note.size) tw_report_paragraph(&report, "%.*s", (int)note.size, note.data);
-    report_table(study, &report, TW_STUDY_ANSWERS,
-                 "Answers: the share of the expected strings that the answer contains", 60);
-
-    tw_report_section(&report, "Claims of the papers, beside what was measured here");
-    tw_study_claims(study, &report);
-
-    tw_report_section(&report, "Figures");
-    TW_TRY_GOTO(status, done, tw_study_draw(study, &report, err));
-
-    tw_report_section(&report, "Matched memory");
-    tw_report_paragraph(
-        &report, "Policies realise different memory at the same nominal budget, so each policy's point is held "
-                 "against reactive's miss rate interpolated at the same resident memory; evict, which has the same "
-                 "cap, at equal budget. Points outside reactive's range are left out.");
-    report_table(study, &report, TW_STUDY_WINS, "Wins of reactive", 60);
-    report_table(study, &report, TW_STUDY_MATCHED, "Every comparison", 40);
-
-    tw_report_section(&report, "Churn");
-    report_table(study, &report, TW_STUDY_CHURN, "Means over the runs of a model and task", 60);
-    report_table(study, &report, TW_STUDY_WAKEUPS, "Wake-ups and how well they can be predicted", 60);
-    if (study->tables[TW_STUDY_QUALITY].n_columns) {
-        tw_report_section(&report, "Answers under compression");
-        report_table(study, &report, TW_STUDY_QUALITY, "Answers right, by schedule, selector and budget", 200);
-    }
-    tw_report_section(&report, "Replay");
-    report_table(study, &report, TW_STUDY_AVERAGE, "Means over runs", 40);
-
-    path = tw_study_path(study, "report.html", err);
-    if (!path) {
-        status = TW_E_INPUT;
-        goto done;
-    }
-    status = tw_report_write(&report, path, general ? general->title : "A Tidewake study",
-                             "Attention traced from real models, replayed under residency policies.", err);
-    if (status == TW_OK) tw_study_made(study, path);
-done:
-    free(path);
-    tw_report_release(&report);
-    return status;
-}
-
 tw_status tw_study_run(struct tw_study *study, struct tw_error *err) {
     struct tw_study_replay fallback; /* a file without [replay] gets its defaults */
     const struct tw_study_replay *settings = tw_study_values(study->settings, "replay");
@@ -350,7 +304,7 @@ tw_status tw_study_run(struct tw_study *study, struct tw_error *err) {
         TW_TRY_GOTO(status, done, tw_study_save_table(study, TW_STUDY_ANSWERS, err));
     if (study->tables[TW_STUDY_QUALITY].n_columns)
         TW_TRY_GOTO(status, done, tw_study_save_table(study, TW_STUDY_QUALITY, err));
-    status = write_report(study, err);
+    status = tw_study_write_report(study, err);
 done:
     tw_study_settings_release(&defaults);
     return status;

@@ -21,7 +21,8 @@ enum tw_study_table {
     TW_STUDY_REPLAY,  /* one row a run, policy, unit, page size and budget */
     TW_STUDY_AVERAGE, /* the same over the runs of a model and task */
     TW_STUDY_MATCHED, /* at matched memory, from the averages */
-    TW_STUDY_WINS,    /* of reactive, a row a policy */
+    TW_STUDY_COUNTED, /* the rows of `matched` but for those of policies that never pruned; not saved */
+    TW_STUDY_WINS,    /* of reactive, a row a model, task and policy */
     TW_STUDY_CHURN,   /* one row a model and task */
     TW_STUDY_WAKEUPS, /* one row a model and task */
     TW_STUDY_GRADING, /* how well each signal foretells them, a row a signal, grading and lead */
@@ -38,6 +39,8 @@ struct tw_study {
     size_t n_traces;
     struct tw_table tables[TW_STUDY_N_TABLES]; /* empty (no columns) until made */
     size_t shown_layer, shown_head; /* of the first trace: the head that reads the needle most, for its figure */
+    size_t wakeful_run;             /* the trace with the most wake-ups */
+    size_t wakeful_task;            /* a trace of the model and task with the most of them */
     struct tw_text files;           /* what was made, a path a line, in order */
     struct tw_text notes;           /* what the reader of the report should know, a line each */
 };
@@ -73,6 +76,8 @@ tw_status tw_study_wakeups(struct tw_study *study, uint64_t page_size, struct tw
 /* Writes the table to its place in tables/ and lists it. */
 tw_status tw_study_save_table(struct tw_study *study, enum tw_study_table which, struct tw_error *err);
 
+/* FOLDER/report.html from all that was measured. */
+tw_status tw_study_write_report(struct tw_study *study, struct tw_error *err);
 /* The figures of the tables and traces there are; each is appended to the report with its caption. */
 tw_status tw_study_draw(struct tw_study *study, struct tw_report *report, struct tw_error *err);
 /* Each claim of the two papers beside what the tables say. */

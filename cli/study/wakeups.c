@@ -1,37 +1,29 @@
+/* The wake-ups of a study: what `wakeups --average` measures, and which run and task its figures show. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "analysis/wakeups_report.h"
 #include "cli/study/study.h"
 
-/* One report a model and task, over their runs in the order of the traces. */
-static tw_status pool(struct tw_wake_report *reports, size_t *n_reports, const struct tw_wakeups *runs, size_t n,
-                      const struct tw_wakeups **members, struct tw_error *err) {
-    for (size_t i = 0; i < n; i++) {
-        bool first = true;
-        for (size_t j = 0; j < i; j++)
-            first = first && (strcmp(runs[i].name.model, runs[j].name.model) != 0 ||
-                              strcmp(runs[i].name.task, runs[j].name.task) != 0);
-        if (!first) continue;
-        const struct tw_wakeups **const begin = members;
-        for (size_t j = i; j < n; j++)
-            if (strcmp(runs[i].name.model, runs[j].name.model) == 0 &&
-                strcmp(runs[i].name.task, runs[j].name.task) == 0)
-                *members++ = &runs[j];
-        static const struct tw_transfer no_transfer;
-        TW_TRY(
-            tw_wake_report_measure(&reports[*n_reports], begin, (size_t)(members - begin), true, 0, &no_transfer, err));
-        ++*n_reports;
-    }
-    return TW_OK;
+/* Without any wake-up the first trace that carries scores stands for both. trace_of [n]: the trace of each run. */
+static void choose_shown(struct tw_study *study, const struct tw_wakeups *runs, const size_t *trace_of, size_t n,
+                         const struct tw_wake_report *reports, size_t n_reports) {
+    size_t run = 0, task = 0;
+    for (size_t i = 1; i < n; i++)
+        if (runs[i].n_events > runs[run].n_events) run = i;
+    for (size_t i = 1; i < n_reports; i++)
+        if (reports[i].n_events > reports[task].n_events) task = i;
+    study->wakeful_run = trace_of[run];
+    study->wakeful_task = trace_of[reports[task].runs[0] - runs];
 }
 
 tw_status tw_study_wakeups(struct tw_study *study, uint64_t page_size, struct tw_error *err) {
+    static const struct tw_transfer no_transfer;
     struct tw_wakeups *runs = calloc(study->n_traces + 1, sizeof *runs);
     struct tw_wake_report *reports = calloc(study->n_traces + 1, sizeof *reports);
     const struct tw_wakeups **members = calloc(study->n_traces + 1, sizeof *members);
+    size_t *trace_of = calloc(study->n_traces + 1, sizeof *trace_of);
     size_t n = 0, n_reports = 0;
-    tw_status status = runs && reports && members
+    tw_status status = runs && reports && members && trace_of
                            ? TW_OK
                            : TW_FAIL(err, TW_E_MEMORY, "out of memory for the wake-ups of %zu traces", study->n_traces);
     for (size_t i = 0; i < study->n_traces && status == TW_OK; i++) {
@@ -39,6 +31,7 @@ tw_status tw_study_wakeups(struct tw_study *study, uint64_t page_size, struct tw
         status = tw_trace_open(&trace, study->traces[i], err);
         if (status == TW_OK && tw_trace_has(trace, TW_TRACE_NEEDLE)) {
             status = tw_wakeups_measure(&runs[n], trace, page_size, NULL, 0, study->progress, err);
+            trace_of[n] = i;
             n += status == TW_OK;
         }
         tw_trace_free(trace);
@@ -46,8 +39,10 @@ tw_status tw_study_wakeups(struct tw_study *study, uint64_t page_size, struct tw
     if (status == TW_OK && n < study->n_traces)
         tw_text_printf(&study->notes, "%zu of the traces carry no needle scores, which wake-ups are defined by.\n",
                        study->n_traces - n);
-    if (status == TW_OK && n) status = pool(reports, &n_reports, runs, n, members, err);
+    if (status == TW_OK)
+        status = tw_wake_reports_measure(reports, &n_reports, members, runs, n, true, 0, &no_transfer, err);
     if (status == TW_OK && n) {
+        choose_shown(study, runs, trace_of, n, reports, n_reports);
         tw_wake_summary_table(&study->tables[TW_STUDY_WAKEUPS], reports, n_reports, false);
         tw_wake_grading_table(&study->tables[TW_STUDY_GRADING], reports, n_reports);
         status = tw_study_save_table(study, TW_STUDY_WAKEUPS, err);
@@ -58,5 +53,6 @@ tw_status tw_study_wakeups(struct tw_study *study, uint64_t page_size, struct tw
     free(runs);
     free(reports);
     free(members);
+    free(trace_of);
     return status;
 }
