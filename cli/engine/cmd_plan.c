@@ -126,7 +126,7 @@ static tw_status find_limits(struct planning *p, size_t i, struct tw_error *err)
     else
         TW_TRY(largest(&p->at[i].longest_context, p, &varied, &varied.context, p->model->config.context_length, err));
     varied = *c;
-    if (c->whole_prompt) return TW_OK;
+    if (c->no_chunk) return TW_OK;
     return largest(&p->at[i].largest_chunk, p, &varied, &varied.chunk, c->context, err);
 }
 
@@ -155,6 +155,8 @@ static tw_status write_plan(struct planning *p, struct tw_error *err) {
     tw_table_init(&table, tw_configuration_columns, TW_CONFIGURATION_N_COLUMNS);
     for (size_t i = 0; limited && limits_layout[i].name; i++) tw_table_add_column(&table, limits_layout[i].name);
     tw_measurement_add_columns(&table);
+    tw_table_add_column(&table, "figures");
+    const char *at_most = NULL;
     for (size_t i = 0; i < p->n; i++) {
         const struct planned *at = &p->at[i];
         tw_table_begin_row(&table);
@@ -162,13 +164,17 @@ static tw_status write_plan(struct planning *p, struct tw_error *err) {
         if (limited) {
             tw_table_put_text(&table, at->measurement.refusal.size ? "no" : "yes");
             tw_table_put_uint(&table, at->longest_context);
-            if (at->measurement.configuration->whole_prompt)
+            if (at->measurement.configuration->no_chunk)
                 tw_table_put_empty(&table);
             else
                 tw_table_put_uint(&table, at->largest_chunk);
         }
         tw_measurement_put(&table, &at->measurement);
+        tw_table_put_text(&table, at->measurement.configuration->at_most ? "at most" : "exact");
+        if (at->measurement.configuration->at_most) at_most = at->measurement.configuration->selector;
     }
+    if (at_most)
+        tw_note("with %s it takes at most this: how a layer's heads share a budget is the scores' to say", at_most);
     const tw_status status = tw_write_configurations(p->invocation, &options->table, &table, parts, 2, p->model,
                                                      options->machine.backend, err);
     tw_table_release(&table);

@@ -133,8 +133,7 @@ static tw_status span_schedule(struct tw_configurations *list, const struct tw_s
     struct tw_configuration c = {.schedule = schedule};
     struct tw_schedule_choice choice;
     TW_TRY(tw_schedule_choose(&choice, c.schedule, err));
-    const bool evicts = choice.schedule->evicts;
-    c.whole_prompt = choice.schedule->whole_prompt;
+    const bool evicts = choice.schedule->evicts, whole_prompt = choice.schedule->whole_prompt;
     tw_schedule_choice_release(&choice);
     for (char **selector = pieces->selectors; *selector; selector++)
         for (char **dtype = pieces->dtypes; *dtype; dtype++)
@@ -142,6 +141,8 @@ static tw_status span_schedule(struct tw_configurations *list, const struct tw_s
                 struct tw_selector_choice selected;
                 c.selector = *selector;
                 TW_TRY(tw_selector_choose(&selected, c.selector, err));
+                const struct tw_selector *chosen = selected.selector;
+                const bool by_chunk = chosen->by_chunk && chosen->by_chunk(selected.options);
                 tw_selector_choice_release(&selected);
                 TW_TRY(dtype_of(&c.dtype, *dtype, err));
                 TW_TRY(budget_of(&c.budget, *budget, err));
@@ -149,8 +150,10 @@ static tw_status span_schedule(struct tw_configurations *list, const struct tw_s
                 if (!evicts && budget != pieces->budgets) continue;
                 if (!evicts) c.budget = 0;
                 if (c.budget == 0 && selector != pieces->selectors) continue;
+                c.no_chunk = whole_prompt && !(c.budget && by_chunk);
+                c.at_most = c.budget && chosen->head_budget;
                 for (size_t i = 0; i < settings->contexts.n; i++)
-                    for (size_t j = 0; j < (c.whole_prompt ? 1 : settings->chunks.n); j++) {
+                    for (size_t j = 0; j < (c.no_chunk ? 1 : settings->chunks.n); j++) {
                         c.context = settings->contexts.values[i];
                         c.chunk = settings->chunks.values[j];
                         TW_TRY(add(list, &c, err));
@@ -202,7 +205,7 @@ void tw_configuration_put(struct tw_table *table, const struct tw_configuration 
         tw_table_put_uint(table, configuration->budget);
     else
         tw_table_put_text(table, "full");
-    if (configuration->whole_prompt)
+    if (configuration->no_chunk)
         tw_table_put_empty(table);
     else
         tw_table_put_uint(table, configuration->chunk);

@@ -20,7 +20,8 @@ extern const struct tw_option tw_span_option_rows[];
 struct tw_configuration {
     char *schedule, *selector;
     size_t context, budget, chunk; /* budget 0: full */
-    bool whole_prompt;             /* the schedule takes no chunk */
+    bool no_chunk;                 /* the chunk changes nothing: the schedule takes the whole prompt at once */
+    bool at_most;                  /* heads share a budget: what is planned is a bound, otherwise exact */
     enum tw_dtype dtype;
 };
 

@@ -88,6 +88,13 @@ tw_status tw_image_observation_create(struct tw_observation *observation, struct
     return TW_OK;
 }
 
+void tw_image_observation_release(struct tw_observation *observation, struct tw_accountant *accountant) {
+    tw_buffer_release(&observation->query, accountant);
+    tw_buffer_release(&observation->maximum, accountant);
+    tw_buffer_release(&observation->sum, accountant);
+    memset(observation, 0, sizeof *observation);
+}
+
 tw_status tw_image_find(const struct tw_backend_image **image, const char *name, struct tw_error *err) {
     struct tw_text names = {0};
     *image = strcmp(name, tw_cuda_image.name) == 0 ? &tw_cuda_image : NULL;

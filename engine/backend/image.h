@@ -79,7 +79,7 @@ tw_status tw_buffers_allocate(struct tw_buffers *buffers, struct tw_accountant *
                               struct tw_error *err);
 void tw_buffers_release(struct tw_buffers *buffers, struct tw_accountant *accountant); /* copes with {0} */
 
-/* kv_create, bridge_create and observation_create of any backend. */
+/* kv_create, bridge_create, observation_create and observation_release of any backend. */
 tw_status tw_image_kv_create(struct tw_kv *kv, struct tw_accountant *accountant, const struct tw_backend_image *image,
                              const struct tw_model *model, const struct tw_backend_options *options,
                              const size_t *capacity, bool with_positions, enum tw_category category, const char *what,
@@ -90,6 +90,7 @@ tw_status tw_image_bridge_create(struct tw_bridge *bridge, struct tw_accountant 
 tw_status tw_image_observation_create(struct tw_observation *observation, struct tw_accountant *accountant,
                                       const struct tw_backend_image *image, const struct tw_model *model,
                                       const struct tw_backend_options *options, struct tw_error *err);
+void tw_image_observation_release(struct tw_observation *observation, struct tw_accountant *accountant);
 
 /* The image called `name`: of a built-in backend or of cuda. Fails with TW_E_OPTION and lists the names. */
 tw_status tw_image_find(const struct tw_backend_image **image, const char *name, struct tw_error *err);

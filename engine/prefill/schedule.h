@@ -59,9 +59,9 @@ struct tw_schedule {
     const char *name, *summary, *source;
     const struct tw_option *options; /* NULL: none */
     size_t options_size;
-    bool evicts;      /* takes a budget; the others keep everything */
+    bool evicts;       /* takes a budget; the others keep everything */
     bool whole_prompt; /* one chunk: takes no --chunk */
-    bool layer_major; /* runs a layer over the whole prompt before the next: the last W queries are seen together */
+    bool layer_major;  /* runs a layer over the whole prompt before the next: the last W queries are seen together */
     /* The backend has to be opened with temporaries of the whole chunk (TW: backend options, whole_rows); NULL: no. */
     bool (*whole_rows)(const void *options);
     /*

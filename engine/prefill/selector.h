@@ -37,6 +37,7 @@ struct tw_selector {
     size_t options_size;
     bool windowed;          /* the last W positions are always kept; needs an observation that holds them */
     bool needs_observation; /* scores come from the observation queries */
+    bool (*by_chunk)(const void *options); /* whether the choice depends on the chunk; NULL: no */
     /*
      * The budget of layer l for a prompt of context->prompt_length positions: mean over heads, window included, at most
      * the prompt. Fails with TW_E_OPTION when it cannot be met (K < W) or an option is wrong.

@@ -114,12 +114,15 @@ static tw_status select_rows(struct tw_kept *kept, const struct tw_selection_con
     return best_of(kept, context, l, kv, budget, err);
 }
 
+static bool by_chunk(const void *options) { return ((const struct keydiff_options *)options)->online; }
+
 const struct tw_selector tw_selector_keydiff = {
     .name = "keydiff",
     .summary = "keys least like the others, by cosine to their mean; no window",
     .source = "KeyDiff (Park et al., 2025)",
     .options = keydiff_options,
     .options_size = sizeof(struct keydiff_options),
+    .by_chunk = by_chunk,
     .layer_budget = layer_budget,
     .select = select_rows,
 };

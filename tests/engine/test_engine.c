@@ -135,6 +135,66 @@ static int32_t *kept_positions(const struct tw_engine *engine, size_t *n) {
     return positions;
 }
 
+/* With the same selector and budget tide keeps and answers what postprefill does, to the bit of every logit. */
+START_TEST(answers_do_not_depend_on_the_schedule) {
+    static const char *const selectors[] = {"snapkv",
+                                            "snapkv:kernel=7:pool=max",
+                                            "pyramidkv:beta=3",
+                                            "adakv",
+                                            "adakv:share=0.5",
+                                            "chunkkv",
+                                            "chunkkv:size=20",
+                                            "keydiff",
+                                            "keydiff:online=1",
+                                            "recent",
+                                            "recent:sinks=4",
+                                            "knorm",
+                                            "random"};
+    static const size_t budgets[] = {40, 130};
+    const size_t n = 300, n_steps = 8;
+    const enum tw_dtype dtype = _i < 2 ? TW_DTYPE_F32 : TW_DTYPE_AUTO;
+    struct tw_tiny_shape shape = tw_tiny_llama;
+    shape.n_layers = 3;
+    struct tw_model *model = tw_tiny_model(&shape, 31);
+    int32_t *tokens = tw_tiny_tokens(model, n, 31);
+    for (size_t s = 0; s < sizeof selectors / sizeof *selectors; s++)
+        for (size_t b = 0; b < 2; b++) {
+            const size_t row = model->config.n_vocab * sizeof(float);
+            float *expected = malloc(n_steps * row);
+            int32_t *kept = NULL;
+            size_t n_kept;
+            for (size_t r = 0; r < 3; r++) {
+                struct tw_engine_options options =
+                    tiny_options((const char *[]){"postprefill", "tide", "postprefill:rows=block"}[r], selectors[s], 70,
+                                 16, budgets[b]);
+                options.backend = _i ? "cpu" : "ref";
+                options.backend_options.dtype = dtype;
+                struct tw_engine *engine = tw_tiny_engine(model, &options);
+                prefill(engine, tokens, n, 0);
+                int32_t *found = kept_positions(engine, &n_kept);
+                if (kept) ck_assert_mem_eq(found, kept, n_kept * sizeof *found);
+                if (!kept)
+                    kept = found;
+                else
+                    free(found);
+                for (size_t t = 0; t < n_steps; t++) {
+                    struct tw_error err = {0};
+                    if (r == 0) memcpy((char *)expected + t * row, tw_engine_logits(engine), row);
+                    ck_assert_msg(memcmp((char *)expected + t * row, tw_engine_logits(engine), row) == 0,
+                                  "%s, budget %zu, %s, step %zu", selectors[s], budgets[b], options.schedule, t);
+                    const int32_t token = tw_sample_greedy(tw_engine_logits(engine), model->config.n_vocab);
+                    ck_assert(tw_engine_decode(engine, token, NULL, &err) == TW_OK);
+                }
+                tw_engine_free(engine);
+            }
+            free(kept);
+            free(expected);
+        }
+    free(tokens);
+    tw_tiny_free(model);
+}
+END_TEST
+
 /* C15, for every selector and layer-major schedule. */
 START_TEST(selections_do_not_depend_on_the_chunk) {
     const size_t n = 64, budget = 16;
@@ -456,9 +516,8 @@ START_TEST(dry_books_are_the_real_ones) {
         for (size_t s = 0; s < 6; s++)
             for (const struct tw_selector *const *selector = tw_selector_table; *selector; selector++)
                 for (size_t eager = 0; eager < 2; eager++) {
-                    /* How adakv's heads share their budget is the scores' to say: each may be rounded up, and under
-                     * `block` the longest head sizes the next chunk's scores. */
-                    if ((i == 1 || s == 5) && !strcmp((*selector)->name, "adakv")) continue;
+                    /* How adakv's heads share their budget is the scores' to say: what is planned is a bound. */
+                    const bool bound = (*selector)->head_budget;
                     struct tw_engine_options options =
                         tiny_options(schedules[s], (*selector)->name, 50, 8, s == 0 || s == 1 || s == 2 ? 0 : 44);
                     options.backend = images[i];
@@ -471,12 +530,19 @@ START_TEST(dry_books_are_the_real_ones) {
                     books_of(&dry, model, &options, tokens, 333);
                     for (int p = 0; p < TW_N_PHASES; p++) {
                         for (int c = 0; c < TW_N_CATEGORIES; c++)
-                            ck_assert_msg(real.peak[p][c] == dry.peak[p][c], "%s, %s, %s, %s, %s: %zu, planned %zu",
-                                          images[i], schedules[s], (*selector)->name, tw_phase_names[p],
-                                          tw_category_names[c], real.peak[p][c], dry.peak[p][c]);
-                        ck_assert_uint_eq(real.peak_total[p], dry.peak_total[p]);
+                            ck_assert_msg(bound ? real.peak[p][c] <= dry.peak[p][c] : real.peak[p][c] == dry.peak[p][c],
+                                          "%s, %s, %s, %s, %s: %zu, planned %zu", images[i], schedules[s],
+                                          (*selector)->name, tw_phase_names[p], tw_category_names[c], real.peak[p][c],
+                                          dry.peak[p][c]);
+                        ck_assert_uint_le(real.peak_total[p], dry.peak_total[p]);
+                        if (!bound) ck_assert_uint_eq(real.peak_total[p], dry.peak_total[p]);
                     }
-                    ck_assert_uint_eq(real.peak_live, dry.peak_live);
+                    ck_assert_uint_le(real.peak_live, dry.peak_live);
+                    if (!bound) ck_assert_uint_eq(real.peak_live, dry.peak_live);
+                    /* And no more than the rounding of each head above. */
+                    const size_t cache = real.peak[TW_PHASE_DECODE][TW_CATEGORY_COMPACT_CACHE];
+                    ck_assert_uint_le(dry.peak[TW_PHASE_DECODE][TW_CATEGORY_COMPACT_CACHE],
+                                      cache + 64 * 2 * 2 * 3 * 8 * sizeof(float));
                 }
     free(tokens);
     tw_tiny_free(model);
@@ -588,6 +654,7 @@ Suite *tw_suite_engine(void) {
     tcase_add_test(tcase, block_eviction_is_not_simulated);
     tcase_add_test(tcase, hidden_states_do_not_depend_on_selector_or_budget);
     tcase_add_test(tcase, selections_do_not_depend_on_the_chunk);
+    tcase_add_loop_test(tcase, answers_do_not_depend_on_the_schedule, 0, 3);
     tcase_add_test(tcase, block_keeps_its_budget);
     tcase_add_test(tcase, ties_go_to_the_lower_position);
     tcase_add_loop_test(tcase, decoding_goes_on_at_absolute_positions, 0, 3);

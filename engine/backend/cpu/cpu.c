@@ -183,10 +183,7 @@ static tw_status observation_create(struct tw_backend *b, struct tw_observation 
 }
 
 static void observation_release(struct tw_backend *b, struct tw_observation *observation) {
-    tw_buffer_release(&observation->query, b->accountant);
-    tw_buffer_release(&observation->maximum, b->accountant);
-    tw_buffer_release(&observation->sum, b->accountant);
-    memset(observation, 0, sizeof *observation);
+    tw_image_observation_release(observation, b->accountant);
 }
 
 /* ---- small things that all need ---- */

@@ -2,13 +2,19 @@
  * The dry backend: allocates and accounts in the image of another, computes nothing. The schedules run on it as they
  * are, on a model that need not be there: what they book is what the other backend would hold (plan is this).
  *
- * Scores fall with the position, so that every selector finds its rows at once; how many it keeps is what counts.
+ * Scores fall with the position, so that every selector finds its rows at once; how many it keeps is what counts. They
+ * fall with the head much faster: where heads share a budget the first takes all that is not sure for the others, and
+ * caches of unlike heads are booked as if every head but one had to be rounded up by the most. What the scores of a
+ * real prompt make of such a budget takes at most that; everything else takes exactly what is booked here.
  */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/backend/image.h"
+
+/* Between the scores of one head and the next: more than any prompt has positions. */
+#define BETWEEN_HEADS 0x1p32f
 
 struct tw_backend {
     const struct tw_model *model;
@@ -106,8 +112,28 @@ static tw_status bridge_copy(struct tw_backend *b, struct tw_bridge *to, size_t 
 
 static tw_status kv_create(struct tw_backend *b, struct tw_kv *kv, const size_t *capacity, bool with_positions,
                            enum tw_category category, const char *what, struct tw_error *err) {
-    return tw_image_kv_create(kv, b->accountant, b->image, b->model, &b->options, capacity, with_positions, category,
-                              what, err);
+    const size_t n_kv_heads = b->model->config.n_kv_heads;
+    size_t total = capacity[0];
+    bool alike = true;
+    for (size_t g = 1; g < n_kv_heads; g++) {
+        total += capacity[g];
+        alike = alike && capacity[g] == capacity[0];
+    }
+    if (alike || total < n_kv_heads)
+        return tw_image_kv_create(kv, b->accountant, b->image, b->model, &b->options, capacity, with_positions,
+                                  category, what, err);
+    size_t *worst = calloc(2 * n_kv_heads, sizeof *worst); /* capacities that round up the most, and their offsets */
+    if (!worst) return TW_FAIL(err, TW_E_MEMORY, "out of memory: '%s'", what);
+    for (size_t g = 1; g < n_kv_heads; g++) worst[g] = 1;
+    worst[0] = total - (n_kv_heads - 1);
+    struct tw_buffer_size sizes[TW_MOMENT_MAX_BUFFERS];
+    b->image->buffers(sizes, b->model, &b->options,
+                      &(struct tw_moment_of){.moment = TW_MOMENT_KV, .capacity = worst, .offset = worst + n_kv_heads});
+    const tw_status status =
+        tw_kv_init(kv, b->accountant, n_kv_heads, b->model->config.head_dim, capacity, worst + n_kv_heads,
+                   sizes[0].bytes, sizes[1].bytes, with_positions, category, what, err);
+    free(worst);
+    return status;
 }
 
 static void kv_release(struct tw_backend *b, struct tw_kv *kv) { tw_kv_release(kv, b->accountant); }
@@ -117,10 +143,7 @@ static tw_status observation_create(struct tw_backend *b, struct tw_observation 
 }
 
 static void observation_release(struct tw_backend *b, struct tw_observation *observation) {
-    tw_buffer_release(&observation->query, b->accountant);
-    tw_buffer_release(&observation->maximum, b->accountant);
-    tw_buffer_release(&observation->sum, b->accountant);
-    memset(observation, 0, sizeof *observation);
+    tw_image_observation_release(observation, b->accountant);
 }
 
 /* ---- prefill ---- */
@@ -181,7 +204,7 @@ static tw_status score(struct tw_backend *b, size_t l, const struct tw_kv *kv, c
                        struct tw_error *err) {
     (void)observation, (void)kind, (void)key_mean;
     for (size_t g = 0; g < kv->n_kv_heads; g++)
-        for (size_t i = 0; i < n; i++) out[g * n + i] = -(float)(first + i);
+        for (size_t i = 0; i < n; i++) out[g * n + i] = -(float)(first + i) - (float)g * BETWEEN_HEADS;
     return touch(b, (struct tw_moment_of){.moment = TW_MOMENT_SCORE, .n = n, .layer = l}, err);
 }
 

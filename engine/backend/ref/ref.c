@@ -100,10 +100,7 @@ static tw_status observation_create(struct tw_backend *backend, struct tw_observ
 }
 
 static void observation_release(struct tw_backend *backend, struct tw_observation *observation) {
-    tw_buffer_release(&observation->query, backend->accountant);
-    tw_buffer_release(&observation->maximum, backend->accountant);
-    tw_buffer_release(&observation->sum, backend->accountant);
-    memset(observation, 0, sizeof *observation);
+    tw_image_observation_release(observation, backend->accountant);
 }
 
 static tw_status layer_begin(struct tw_backend *backend, size_t l, struct tw_error *err) {
