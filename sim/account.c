@@ -59,12 +59,30 @@ static void add_u32(uint32_t *restrict to, const uint32_t *restrict from, size_t
     for (size_t i = 0; i < n; i++) to[i] += from[i];
 }
 
+/* Adds what a row of the resident pages' changes holds to the sum of the rows before it. */
+static void add_moved(uint64_t *now, const struct tw_tally *tally, size_t section, size_t step) {
+    const struct tw_span moved = tally->moved[section * tally->n_steps + step];
+    add_u64(now + moved.low, tw_tally_row(tally, tally->resident, section, step) + moved.low, moved.high - moved.low);
+}
+
+/* Of the same steps and budgets, each with one section. */
 static void add_tally(struct tw_tally *total, const struct tw_tally *tally) {
-    const size_t cells = tally->n_steps * tally->width;
-    add_u64(total->misses, tally->misses, tally->width);
-    add_u64(total->prefetch, tally->prefetch, tally->width);
-    add_u64(total->resident, tally->resident, cells);
-    add_u32(total->fetches, tally->fetches, cells);
+    const size_t width = tally->width, cells = tally->n_steps * width;
+    add_u64(total->misses, tally->misses, width);
+    add_u64(total->prefetch, tally->prefetch, width);
+    for (size_t t = 0; t < tally->n_steps; t++) {
+        const struct tw_span moved = tally->moved[t], fetched = tally->fetched[t];
+        if (moved.high) {
+            const size_t at = t * width + moved.low;
+            tw_span_touch(&total->moved[t], moved.low, moved.high);
+            add_u64(total->resident + at, tally->resident + at, moved.high - moved.low);
+        }
+        if (fetched.high) {
+            const size_t at = t * width + fetched.low;
+            tw_span_touch(&total->fetched[t], fetched.low, fetched.high);
+            add_u32(total->fetches + at, tally->fetches + at, fetched.high - fetched.low);
+        }
+    }
     if (!total->step_misses) return;
     add_u32(total->step_misses, tally->step_misses, cells);
     add_u32(total->step_prefetch, tally->step_prefetch, cells);
@@ -128,15 +146,17 @@ static void reduce(struct tw_account_row *rows, const struct tw_account_shape *s
     for (size_t b = 0; b < n_budgets; b++) rows[b].fetches = value[b];
     memset(scratch->now, 0, width * sizeof *scratch->now);
     for (size_t t = 0; t < shape->n_steps; t++) {
-        add_u64(scratch->now, tw_tally_row(tally, tally->resident, section, t), width);
+        add_moved(scratch->now, tally, section, t);
         uint64_t resident = 0;
         for (size_t b = 0; b < n_budgets; b++) {
             resident += scratch->now[b];
             rows[b].resident_page_steps += resident;
             if (resident > rows[b].peak_resident) rows[b].peak_resident = resident;
         }
-        values_below_32(value, tw_tally_row(tally, tally->fetches, section, t), n_budgets);
-        for (size_t b = 0; b < n_budgets; b++) {
+        const uint32_t high =
+            tally->fetched[section * tally->n_steps + t].high; /* the budgets from there on fetch nothing */
+        if (high) values_below_32(value, tw_tally_row(tally, tally->fetches, section, t), high - 1);
+        for (size_t b = 0; b + 1 < high; b++) {
             rows[b].fetches += value[b];
             rows[b].stall_steps += value[b] != 0;
         }
@@ -186,9 +206,9 @@ static tw_status add_groups(struct tw_account *account, const struct tw_tally *t
 }
 
 static bool any_fetch(const struct tw_tally *tally) {
-    uint32_t any = 0;
-    for (size_t i = 0; i < tally->n_steps * tally->width; i++) any |= tally->fetches[i];
-    return any != 0;
+    for (size_t t = 0; t < tally->n_steps; t++)
+        if (tally->fetched[t].high) return true;
+    return false;
 }
 
 tw_status tw_account_add(struct tw_account *account, const struct tw_tally *tally, size_t layer, struct tw_error *err) {
@@ -211,6 +231,11 @@ tw_status tw_account_add(struct tw_account *account, const struct tw_tally *tall
 static void sum_total(struct tw_account *account) {
     struct tw_tally *total = &account->total;
     const size_t cells = total->n_steps * total->width;
+    if (tw_ranks_count() == 1) return;
+    for (size_t t = 0; t < total->n_steps; t++) {
+        tw_span_touch(&total->moved[t], 0, total->width);
+        tw_span_touch(&total->fetched[t], 0, total->width);
+    }
     tw_ranks_sum_u64(total->misses, total->width);
     tw_ranks_sum_u64(total->prefetch, total->width);
     tw_ranks_sum_u64(total->resident, cells);
@@ -276,17 +301,20 @@ static tw_status reduce_steps(struct tw_account *account, uint32_t **fetches, st
     struct tw_account_shape shape = account->shape;
     const size_t width = total->width;
     uint64_t *const running = calloc(2 * width, sizeof *running), *const none = running + width;
+    struct tw_span all = {0, (uint32_t)width};
     if (!running) return TW_FAIL(err, TW_E_MEMORY, "not enough memory to add up the steps of a run");
     shape.n_steps = 1;
     for (size_t t = 0; t < total->n_steps; t++) {
-        add_u64(running, total->resident + t * width, width);
+        add_moved(running, total, 0, t);
         const struct tw_tally one = {.n_sections = 1,
                                      .n_steps = 1,
                                      .width = width,
                                      .misses = none,
                                      .prefetch = none,
                                      .resident = running,
-                                     .fetches = total->fetches + t * width};
+                                     .moved = &all,
+                                     .fetches = total->fetches + t * width,
+                                     .fetched = total->fetched + t};
         for (size_t l = 0; l < shape.n_layers; l++)
             fetches[l] = account->layer_fetches[l] ? account->layer_fetches[l] + t * width : NULL;
         struct tw_account_row *const rows = account->rows + t * shape.n_budgets;

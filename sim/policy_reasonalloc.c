@@ -64,7 +64,7 @@ struct layer_state {
     struct contender *contenders;
     size_t contender_capacity;
     uint32_t *held;      /* [n_units][n_budgets + 1] r_i: pages at or above the layer's threshold */
-    uint64_t *need;      /* [n_budgets] pages of the layer's budget not yet found */
+    uint64_t *need;      /* [n_budgets] pages of the layer's budget not found among the wanted ones */
     uint32_t *quota;     /* [n_budgets][n_units] the new budgets, at most UINT32_MAX */
     uint32_t *bulk;      /* [n_units][n_budgets + 1] the part of `held` that is counted in bulk, as differences */
     uint32_t *excess;    /* [n_budgets + 1] */
@@ -295,10 +295,28 @@ static void count_held(struct layer_state *state, size_t n_contenders) {
     }
 }
 
-static int by_remainder(const void *a, const void *b) {
-    const struct share *x = a, *y = b;
-    if (x->remainder != y->remainder) return x->remainder > y->remainder ? -1 : 1;
-    return (x->unit > y->unit) - (x->unit < y->unit);
+/* Whether `a` gets a left-over page before `b`. */
+static inline bool ahead(const struct share *a, const struct share *b) {
+    return a->remainder > b->remainder || (a->remainder == b->remainder && a->unit < b->unit);
+}
+
+/* Moves the n > 0 that are ahead of all others to the front: Hoare's selection, since every budget needs one. */
+static void select_ahead(struct share *share, size_t n_shares, size_t n) {
+    const ptrdiff_t last = (ptrdiff_t)n - 1;
+    for (ptrdiff_t low = 0, high = (ptrdiff_t)n_shares - 1; low < high;) {
+        const struct share pivot = share[last];
+        ptrdiff_t i = low, j = high;
+        while (i <= j) {
+            while (ahead(&share[i], &pivot)) i++;
+            while (ahead(&pivot, &share[j])) j--;
+            if (i > j) break;
+            const struct share moved = share[i];
+            share[i++] = share[j];
+            share[j--] = moved;
+        }
+        if (j < last) low = i;
+        if (last < i) high = j;
+    }
 }
 
 /* The new budgets of the units under one budget: a quarter of B as a floor, the rest in proportion to what they hold
@@ -313,6 +331,14 @@ static void deal_out(struct layer_state *state, size_t b) {
     for (size_t u = 0; u < n_units; u++) {
         const uint64_t four = 4 * (uint64_t)held[u * width];
         sum += four > budget ? four - budget : 0;
+    }
+    /*
+     * Where every resident page is held and sum <= 3 * budget * n_units, each part below is at least (budget + x) / 4,
+     * which is no less than the head holds: nothing has to go, and how much more fits does not matter.
+     */
+    if (state->need[b] && sum <= (unsigned __int128)3 * budget * n_units) {
+        for (size_t u = 0; u < n_units; u++) quota[u] = UINT32_MAX;
+        return;
     }
     const bool equal = sum == 0;
     if (equal) sum = n_units;
@@ -335,7 +361,7 @@ static void deal_out(struct layer_state *state, size_t b) {
     }
     assert(left < n_units || n_units == 0);
     if (left == 0) return;
-    qsort(state->share, n_units, sizeof *state->share, by_remainder);
+    select_ahead(state->share, n_units, (size_t)left);
     for (size_t i = 0; i < (size_t)left; i++)
         if (quota[state->share[i].unit] < UINT32_MAX) quota[state->share[i].unit]++;
 }
@@ -359,7 +385,9 @@ static void drop(struct layer_state *state, struct unit_state *unit, const uint3
 
 static void trim(struct layer_state *state, size_t u, size_t step) {
     struct unit_state *unit = &state->units[u];
-    uint64_t *const row = tw_tally_row(state->tally, state->tally->resident, tw_tally_section(state->tally, u), step);
+    const size_t section = tw_tally_section(state->tally, u);
+    uint64_t *const row = tw_tally_row(state->tally, state->tally->resident, section, step);
+    tw_span_touch(&state->tally->moved[section * state->tally->n_steps + step], 0, state->n_budgets);
     memset(state->alive, 0, state->n_words * sizeof *state->alive);
     uint64_t change_before = 0;
     for (size_t b = 0; b < state->n_budgets; b++) {

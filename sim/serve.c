@@ -36,6 +36,7 @@ static tw_status count(struct serving *serving, size_t unit, size_t step, size_t
     }
     if (r.fetches) {
         uint32_t *const row = tw_tally_row(tally, tally->fetches, section, step);
+        tw_span_touch(&tally->fetched[section * tally->n_steps + step], b, b + 2);
         row[b + 1] += (uint32_t)r.fetches;
         row[b] -= (uint32_t)r.fetches;
     }

@@ -56,35 +56,56 @@ size_t tw_budgets_search(const struct tw_budgets *budgets, uint64_t x) {
     return low;
 }
 
+/* All zeros again, at the cost of what was touched. */
+static void clear(struct tw_tally *tally) {
+    const size_t n_rows = tally->n_sections * tally->n_steps, width = tally->width;
+    if (!tally->memory) return;
+    memset(tally->misses, 0, tally->n_sections * width * sizeof *tally->misses);
+    memset(tally->prefetch, 0, tally->n_sections * width * sizeof *tally->prefetch);
+    for (size_t i = 0; i < n_rows; i++) {
+        const struct tw_span moved = tally->moved[i], fetched = tally->fetched[i];
+        memset(tally->resident + i * width + moved.low, 0, (moved.high - moved.low) * sizeof *tally->resident);
+        memset(tally->fetches + i * width + fetched.low, 0, (fetched.high - fetched.low) * sizeof *tally->fetches);
+    }
+    memset(tally->moved, 0, n_rows * sizeof *tally->moved);
+    memset(tally->fetched, 0, n_rows * sizeof *tally->fetched);
+    if (!tally->step_misses) return;
+    memset(tally->step_misses, 0, n_rows * width * sizeof *tally->step_misses);
+    memset(tally->step_prefetch, 0, n_rows * width * sizeof *tally->step_prefetch);
+}
+
 tw_status tw_tally_begin(struct tw_tally *tally, size_t n_sections, size_t n_steps, size_t n_budgets, bool steps,
                          struct tw_error *err) {
     const size_t width = n_budgets + 1;
-    size_t rows, cells, bytes, small;
+    size_t rows, cells, bytes, small, spans;
     const size_t arrays_32 = steps ? 3 : 1;
-    if (!tw_mul_size(&rows, n_sections, n_steps) || !tw_mul_size(&cells, rows, width) ||
+    if (!tw_mul_size(&rows, n_sections, n_steps) || !tw_mul_size(&cells, rows, width) || width > UINT32_MAX ||
         !tw_mul_size(&bytes, cells, sizeof(uint64_t) + arrays_32 * sizeof(uint32_t)) ||
-        !tw_mul_size(&small, n_sections, 2 * width * sizeof(uint64_t)) || !tw_add_size(&bytes, bytes, small))
+        !tw_mul_size(&small, n_sections, 2 * width * sizeof(uint64_t)) || !tw_add_size(&bytes, bytes, small) ||
+        !tw_mul_size(&spans, rows, 2 * sizeof(struct tw_span)) || !tw_add_size(&bytes, bytes, spans))
         return TW_FAIL(err, TW_E_MEMORY, "the counts of %zu steps and %zu budgets cannot be held in memory", n_steps,
                        n_budgets);
     if (bytes > tally->capacity) {
-        free(tally->memory);
-        tally->capacity = 0;
-        tally->memory = malloc(bytes);
+        tw_tally_release(tally);
+        tally->memory = calloc(1, bytes); /* what nobody touches takes no memory */
         if (!tally->memory)
             return TW_FAIL(err, TW_E_MEMORY,
                            "not enough memory for the counts of %zu steps and %zu budgets (%zu bytes): replay fewer "
                            "budgets at once",
                            n_steps, n_budgets, bytes);
         tally->capacity = bytes;
+    } else {
+        clear(tally);
     }
-    memset(tally->memory, 0, bytes);
     tally->n_sections = n_sections;
     tally->n_steps = n_steps;
     tally->width = width;
     tally->misses = tally->memory;
     tally->prefetch = tally->misses + n_sections * width;
     tally->resident = tally->prefetch + n_sections * width;
-    tally->fetches = (uint32_t *)(tally->resident + cells);
+    tally->moved = (struct tw_span *)(tally->resident + cells);
+    tally->fetched = tally->moved + rows;
+    tally->fetches = (uint32_t *)(tally->fetched + rows);
     tally->step_misses = steps ? tally->fetches + cells : NULL;
     tally->step_prefetch = steps ? tally->step_misses + cells : NULL;
     return TW_OK;

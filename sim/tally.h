@@ -9,6 +9,10 @@
  *
  * Differences wrap around (they are unsigned); values do not. All sums are of whole numbers and so do not depend on the
  * order in which layers, threads and ranks are added up.
+ *
+ * Rows by step are wide where there are many budgets, and most of their elements stay 0: a page that comes in changes
+ * one, and most policies never fetch. So each row knows where it was touched, and clearing and adding up look only
+ * there: otherwise they would cost more than the policies.
  */
 #ifndef TW_SIM_TALLY_H
 #define TW_SIM_TALLY_H
@@ -50,6 +54,11 @@ struct tw_sweep {
     void **keep;     /* the layer's own */
 };
 
+/* Elements [low, high) of a row may differ from 0, all others are 0. Nothing: high = 0. */
+struct tw_span {
+    uint32_t low, high;
+};
+
 struct tw_tally {
     size_t n_sections; /* 1, or one for each unit */
     size_t n_steps;
@@ -58,13 +67,16 @@ struct tw_tally {
     uint64_t *prefetch;      /* below [n_sections][width] pages brought in without stalling */
     uint64_t *resident;      /* from  [n_sections][n_steps][width] change of the resident pages at the step */
     uint32_t *fetches;       /* below [n_sections][n_steps][width] pages fetched on demand */
+    struct tw_span *moved;   /* [n_sections][n_steps] of the rows of `resident` */
+    struct tw_span *fetched; /* [n_sections][n_steps] of the rows of `fetches` */
     uint32_t *step_misses;   /* below [n_sections][n_steps][width], or NULL when nobody asks */
     uint32_t *step_prefetch; /* below [n_sections][n_steps][width], or NULL likewise */
     size_t capacity;         /* bytes allocated */
     void *memory;
 };
 
-/* Empty, with the given sections; memory is reused. `steps`: misses and prefetches are wanted by step too. */
+/* Empty, with the given sections; memory is reused, and cleared where it was touched. `steps`: misses and prefetches
+ * are wanted by step too. */
 tw_status tw_tally_begin(struct tw_tally *tally, size_t n_sections, size_t n_steps, size_t n_budgets, bool steps,
                          struct tw_error *err);
 void tw_tally_release(struct tw_tally *tally); /* copes with {0} */
@@ -83,14 +95,22 @@ static inline void tw_tally_miss(struct tw_tally *tally, size_t section, size_t 
     if (tally->step_misses) tw_tally_row(tally, tally->step_misses, section, step)[below] += n;
 }
 
+/* The row of `resident` or `fetches` will be touched in elements [low, high). */
+static inline void tw_span_touch(struct tw_span *span, size_t low, size_t high) {
+    if (span->high == 0 || low < span->low) span->low = (uint32_t)low;
+    if (high > span->high) span->high = (uint32_t)high;
+}
+
 /* n pages fetched on demand, each of them a miss. */
 static inline void tw_tally_fetch(struct tw_tally *tally, size_t section, size_t step, size_t below, uint32_t n) {
     tw_tally_miss(tally, section, step, below, n);
+    tw_span_touch(&tally->fetched[section * tally->n_steps + step], below, below + 1);
     tw_tally_row(tally, tally->fetches, section, step)[below] += n;
 }
 
 /* From this step on, `change` resident pages more under the budgets from index `from` on. */
 static inline void tw_tally_resident(struct tw_tally *tally, size_t section, size_t step, size_t from, int64_t change) {
+    tw_span_touch(&tally->moved[section * tally->n_steps + step], from, from + 1);
     tw_tally_row(tally, tally->resident, section, step)[from] += (uint64_t)change;
 }
 
