@@ -203,12 +203,15 @@ bench-replay: $(B)/tidewake $(B)/bench/replay $(B)/plugin/libh5tidewakezstd.so b
 
 # Replay over MPI ranks gives the table that one process gives, byte for byte.
 MPI_OPTIONS := --policy all,min --unit query,kv --page-size 8,16 --budget 1..40 --link 25GB/s --overlap layer --format csv
-check-mpi: $(B)/tidewake  ## builds with MPI=1 and compares the tables of 1, 2 and 3 ranks with those of one process
-	@$(MAKE) --no-print-directory MPI=1 build/$(notdir $(firstword $(CC)))-mpi/tidewake
+MPI_PROGRAM := build/$(notdir $(firstword $(CC)))-noengine-mpi/tidewake
+check-mpi:  ## builds with MPI=1 and compares the tables of 1, 2 and 3 ranks with those of one process
+	@ENGINE=0 scripts/deps.sh mpi
+	@$(SUBMAKE) $(B)/tidewake
+	@$(SUBMAKE) ENGINE=0 MPI=1 $(MPI_PROGRAM)
 	@set -e; for by in run layer head step; do \
 	  $(B)/tidewake replay tests/golden/replay/study tests/golden/replay/gqa.h5 tests/golden/replay/short.h5 $(MPI_OPTIONS) --by $$by -o $(B)/one.csv; \
 	  for n in 1 2 3; do \
-	    mpirun --allow-run-as-root --oversubscribe -n $$n build/$(notdir $(firstword $(CC)))-mpi/tidewake replay tests/golden/replay/study \
+	    mpirun --allow-run-as-root --oversubscribe -n $$n $(MPI_PROGRAM) replay tests/golden/replay/study \
 	      tests/golden/replay/gqa.h5 tests/golden/replay/short.h5 $(MPI_OPTIONS) --by $$by --threads 2 -o $(B)/ranks.csv; \
 	    cmp $(B)/one.csv $(B)/ranks.csv; done; echo "by $$by: the same bytes from 1, 2 and 3 ranks"; done
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what is missing to build, test or run Tidewake, on Debian and its kin; elsewhere lists it and stops.
-# Usage: scripts/deps.sh build|check|demo|fuzz   (ENGINE=0 leaves out the engine's libraries)
+# Usage: scripts/deps.sh build|check|demo|fuzz|mpi   (ENGINE=0 leaves out the engine's libraries)
 set -eu
 purpose=${1:-build}
 
@@ -38,8 +38,12 @@ fuzz) table="$table
 clang                command:clang                        libFuzzer
 libomp-dev           clang:omp.h                          clang's OpenMP
 " ;;
+mpi) table="$table
+libopenmpi-dev       pkg:ompi-c|mpi                       replay over many machines
+openmpi-bin          command:mpirun                       replay over many machines
+" ;;
 esac
-if [ "$purpose" != build ] && [ "${ENGINE:-1}" != 0 ]; then table="$table
+if [ "$purpose" != build ] && [ "$purpose" != mpi ] && [ "${ENGINE:-1}" != 0 ]; then table="$table
 python3-pip          pythonmodule:pip                     fetching the model
 "; fi
 
