@@ -168,8 +168,8 @@ START_TEST(test_against_ref) {
 END_TEST
 
 START_TEST(test_bf16) {
-    if (!use_level(TW_CPU_AVX512BF16)) return;
-    const uint64_t seed = tw_test_seed() + 1000 + (uint64_t)_i;
+    if (!use_level(_i < N_CASES ? TW_CPU_AVX512BF16 : TW_CPU_AMX)) return;
+    const uint64_t seed = tw_test_seed() + 1000 + (uint64_t)(_i % N_CASES);
     struct tw_random random;
     tw_random_init(&random, seed, 1);
     const struct tw_random_model shape = random_shape(&random);
@@ -217,8 +217,8 @@ Suite *tw_suite_cpu_backend(void) {
     suite_add_tcase(suite, level);
     TCase *against = tcase_create("against ref");
     tcase_set_timeout(against, 120);
-    tcase_add_loop_test(against, test_against_ref, 0, TW_CPU_N_LEVELS * N_CASES);
-    tcase_add_loop_test(against, test_bf16, 0, N_CASES);
+    tcase_add_loop_test(against, test_against_ref, 0, (TW_CPU_AVX512 + 1) * N_CASES); /* float32 ends there */
+    tcase_add_loop_test(against, test_bf16, 0, 2 * N_CASES);
     suite_add_tcase(suite, against);
     return suite;
 }

@@ -15,9 +15,9 @@
 #include "tests/engine/model_random.h"
 #include "tests/support.h"
 
-enum { N_KITS = TW_CPU_N_LEVELS + 1, N_ROUNDS = 40 };
+enum { N_FLOAT_KITS = TW_CPU_AVX512 + 1, N_KITS = N_FLOAT_KITS + 2, N_ROUNDS = 40 };
 
-/* The tables of one level; the last kit is that of bf16 activations. */
+/* The tables of one level: float32 ones up to AVX-512, then those of bf16 activations. */
 struct kit {
     const char *name;
     const struct tw_cpu_kernels *kernels;
@@ -28,14 +28,15 @@ struct kit {
 };
 
 static bool kit_of(struct kit *kit, int i, uint64_t stream) {
-    const enum tw_cpu_level level = i < TW_CPU_N_LEVELS ? (enum tw_cpu_level)i : TW_CPU_AVX512BF16;
+    const enum tw_cpu_level level =
+        i < N_FLOAT_KITS ? (enum tw_cpu_level)i : (enum tw_cpu_level)(TW_CPU_AVX512BF16 + i - N_FLOAT_KITS);
     if (level > tw_cpu_level_of_machine()) {
         printf("skipped: this processor has no %s\n", tw_cpu_level_names[level]);
         return false;
     }
-    kit->bf16 = i == TW_CPU_N_LEVELS;
-    kit->name = kit->bf16 ? "bf16" : tw_cpu_level_names[level];
-    kit->kernels = kit->bf16 ? tw_cpu_kernels_bf16() : tw_cpu_kernels_f32(level);
+    kit->bf16 = i >= N_FLOAT_KITS;
+    kit->name = tw_cpu_level_names[level];
+    kit->kernels = kit->bf16 ? tw_cpu_kernels_bf16(level) : tw_cpu_kernels_f32(level);
     kit->common = tw_cpu_common(level);
     kit->seed = tw_test_seed();
     tw_random_init(&kit->random, kit->seed, stream);

@@ -38,17 +38,12 @@ static tw_status create_products(struct tw_backend *b, struct tw_error *err) {
     bool post_attention = false, post_mlp = false;
     for (size_t l = 0; l < b->model->config.n_layers; l++) {
         const struct tw_layer_weights *layer = &b->model->layers[l];
-        b->bias = b->bias || layer->query_bias || layer->key_bias || layer->value_bias;
         post_attention = post_attention || layer->post_attention_norm;
         post_mlp = post_mlp || layer->post_mlp_norm;
     }
-    const bool bf16 = s->element_bytes == 2;
-    const struct tw_cpu_product_shape shapes[TW_CPU_N_MATRICES] = {
-        [TW_CPU_QKV] = {bf16, s->n_embd, tw_cpu_qkv_width(s), b->bias, false, true},
-        [TW_CPU_OUTPUT] = {bf16, s->n_heads * s->head_dim, s->n_embd, false, true, true},
-        [TW_CPU_GATE_UP] = {bf16, s->n_embd, 2 * s->n_mlp, false, false, false},
-        [TW_CPU_DOWN] = {bf16, s->n_mlp, s->n_embd, false, true, true},
-    };
+    b->bias = tw_cpu_has_bias(b->model);
+    struct tw_cpu_product_shape shapes[TW_CPU_N_MATRICES];
+    tw_cpu_product_shapes(shapes, s, b->bias);
     TW_TRY(tw_cpu_products_create(&b->products, b->level, s->n_threads, err));
     for (int m = 0; m < TW_CPU_N_MATRICES; m++) {
         TW_TRY(tw_cpu_product_create(&b->product[m], b->products, &shapes[m], err));
@@ -95,10 +90,10 @@ static tw_status cpu_open(struct tw_backend **backend, const struct tw_model *mo
     TW_TRY_GOTO(status, fail, tw_cpu_image.resolve(&b->options, model, err));
     const bool bf16 = b->options.dtype == TW_DTYPE_BF16;
     tw_cpu_shape_init(&b->shape, model, bf16 ? 2 : 4, b->options.n_threads, b->options.window, b->options.whole_rows);
-    tw_cpu_scratch_layout(&b->scratch, &b->shape);
+    tw_cpu_scratch_of_model(&b->scratch, model, &b->shape, b->level);
     tw_cpu_decode_layout(&b->decode, &b->shape);
     b->float_kernels = tw_cpu_kernels_f32(b->level);
-    b->kernels = bf16 ? tw_cpu_kernels_bf16() : b->float_kernels;
+    b->kernels = bf16 ? tw_cpu_kernels_bf16(b->level) : b->float_kernels;
     b->common = tw_cpu_common(b->level);
     b->scale = (float)(model->config.attention_scale * 1.44269504088896340736);
     tw_cpu_pace_init(&b->pace, b->options.n_threads);

@@ -59,6 +59,15 @@ enum { TW_CPU_OPEN_WEIGHTS, TW_CPU_OPEN_SCRATCH, TW_CPU_OPEN_STATE, TW_CPU_OPEN_
 
 extern const struct tw_backend_image tw_cpu_image;
 
+/* Whether q, k and v have biases in any layer. */
+bool tw_cpu_has_bias(const struct tw_model *model);
+/* The products of a layer; behind a norm of their outputs, output and down are written instead of added. */
+void tw_cpu_product_shapes(struct tw_cpu_product_shape shapes[TW_CPU_N_MATRICES], const struct tw_cpu_shape *shape,
+                           bool bias);
+/* The pieces of a thread's scratch at `level`. */
+void tw_cpu_scratch_of_model(struct tw_cpu_scratch *scratch, const struct tw_model *model,
+                             const struct tw_cpu_shape *shape, enum tw_cpu_level level);
+
 /* ---- small things that all need ---- */
 
 static inline size_t tw_cpu_group(const struct tw_backend *b) { return b->shape.n_heads / b->shape.n_kv_heads; }

@@ -2,12 +2,32 @@
 #include "base/checked.h"
 #include "engine/backend/cpu/cpu.h"
 
-static bool has_bias(const struct tw_model *model) {
+bool tw_cpu_has_bias(const struct tw_model *model) {
     for (size_t l = 0; l < model->config.n_layers; l++) {
         const struct tw_layer_weights *layer = &model->layers[l];
         if (layer->query_bias || layer->key_bias || layer->value_bias) return true;
     }
     return false;
+}
+
+void tw_cpu_product_shapes(struct tw_cpu_product_shape shapes[TW_CPU_N_MATRICES], const struct tw_cpu_shape *s,
+                           bool bias) {
+    const bool bf16 = s->element_bytes == 2;
+    shapes[TW_CPU_QKV] = (struct tw_cpu_product_shape){bf16, s->n_embd, tw_cpu_qkv_width(s), bias, false, true};
+    shapes[TW_CPU_OUTPUT] =
+        (struct tw_cpu_product_shape){bf16, s->n_heads * s->head_dim, s->n_embd, false, true, true};
+    shapes[TW_CPU_GATE_UP] = (struct tw_cpu_product_shape){bf16, s->n_embd, 2 * s->n_mlp, false, false, false};
+    shapes[TW_CPU_DOWN] = (struct tw_cpu_product_shape){bf16, s->n_mlp, s->n_embd, false, true, true};
+}
+
+void tw_cpu_scratch_of_model(struct tw_cpu_scratch *scratch, const struct tw_model *model, const struct tw_cpu_shape *s,
+                             enum tw_cpu_level level) {
+    struct tw_cpu_product_shape shapes[TW_CPU_N_MATRICES + 2];
+    tw_cpu_product_shapes(shapes, s, tw_cpu_has_bias(model));
+    shapes[TW_CPU_N_MATRICES] = shapes[TW_CPU_OUTPUT];
+    shapes[TW_CPU_N_MATRICES + 1] = shapes[TW_CPU_DOWN];
+    shapes[TW_CPU_N_MATRICES].add = shapes[TW_CPU_N_MATRICES + 1].add = false;
+    tw_cpu_scratch_layout(scratch, s, tw_cpu_product_scratch_bytes(level, shapes, TW_CPU_N_MATRICES + 2));
 }
 
 static tw_status resolve(struct tw_backend_options *options, const struct tw_model *model, struct tw_error *err) {
@@ -17,6 +37,9 @@ static tw_status resolve(struct tw_backend_options *options, const struct tw_mod
         return TW_FAIL(err, TW_E_OPTION, "backend 'cpu' maps its weights: --weights stream needs a device");
     if (model->config.head_dim % 2)
         return TW_FAIL(err, TW_E_UNSUPPORTED, "model '%s': head size %zu is odd", model->path, model->config.head_dim);
+    if (model->config.n_heads / model->config.n_kv_heads > TW_CPU_TILE_ROWS)
+        return TW_FAIL(err, TW_E_UNSUPPORTED, "model '%s': %zu query heads share a KV head, backend 'cpu' takes %d",
+                       model->path, model->config.n_heads / model->config.n_kv_heads, TW_CPU_TILE_ROWS);
     /* Without arithmetic for bf16 it would be slower and no more exact than float32: describe says so. */
     if (options->dtype != TW_DTYPE_F32) options->dtype = level >= TW_CPU_AVX512BF16 ? TW_DTYPE_BF16 : TW_DTYPE_F32;
     if (options->n_threads == 0) options->n_threads = tw_host_threads();
@@ -31,7 +54,10 @@ static void put(struct tw_buffer_size *size, const char *what, enum tw_category 
 static size_t open_buffers(struct tw_buffer_size *sizes, const struct tw_model *model, const struct tw_cpu_shape *s) {
     struct tw_cpu_scratch scratch;
     struct tw_cpu_decode_layout decode;
-    tw_cpu_scratch_layout(&scratch, s);
+    enum tw_cpu_level level;
+    struct tw_error ignored;
+    if (tw_cpu_level_choose(&level, &ignored) != TW_OK) level = tw_cpu_level_of_machine(); /* resolve has refused it */
+    tw_cpu_scratch_of_model(&scratch, model, s, level);
     tw_cpu_decode_layout(&decode, s);
     sizes[TW_CPU_OPEN_WEIGHTS] = (struct tw_buffer_size){
         .what = "weights", .category = TW_CATEGORY_WEIGHTS, .bytes = tw_model_weight_bytes(model), .mapped = true};
@@ -40,7 +66,7 @@ static size_t open_buffers(struct tw_buffer_size *sizes, const struct tw_model *
     put(&sizes[TW_CPU_OPEN_ROPE], "rotary angles", TW_CATEGORY_OTHER,
         s->n_rope_tables * TW_CPU_ROW_BLOCK * s->head_dim * sizeof(double));
     put(&sizes[TW_CPU_OPEN_BIAS], "biases of a layer", TW_CATEGORY_OTHER,
-        has_bias(model) ? tw_cpu_qkv_width(s) * sizeof(float) : 0);
+        tw_cpu_has_bias(model) ? tw_cpu_qkv_width(s) * sizeof(float) : 0);
     return TW_CPU_N_OPEN;
 }
 

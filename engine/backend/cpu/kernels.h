@@ -152,7 +152,7 @@ struct tw_cpu_common {
 
 /* Tables by level; bf16 exists only from TW_CPU_AVX512BF16. */
 const struct tw_cpu_kernels *tw_cpu_kernels_f32(enum tw_cpu_level level);
-const struct tw_cpu_kernels *tw_cpu_kernels_bf16(void);
+const struct tw_cpu_kernels *tw_cpu_kernels_bf16(enum tw_cpu_level level);
 const struct tw_cpu_common *tw_cpu_common(enum tw_cpu_level level);
 
 size_t tw_cpu_top_bytes(size_t k);

@@ -4,6 +4,7 @@
 #include <omp.h>
 #include <stdlib.h>
 
+#include "base/checked.h"
 #include "engine/backend/cpu/sizes.h"
 
 #if DNNL_VERSION_MAJOR != 2
@@ -37,14 +38,19 @@ static dnnl_cpu_isa_t isa_of(enum tw_cpu_level level) {
     case TW_CPU_PORTABLE: return dnnl_cpu_isa_sse41;
     case TW_CPU_AVX2: return dnnl_cpu_isa_avx2;
     case TW_CPU_AVX512: return dnnl_cpu_isa_avx512_core;
+    case TW_CPU_AVX512BF16: return dnnl_cpu_isa_avx512_core_bf16;
     default: return dnnl_cpu_isa_all;
     }
+}
+
+static void hold_to(enum tw_cpu_level level) {
+    if (level != tw_cpu_level_of_machine()) (void)dnnl_set_max_cpu_isa(isa_of(level));
 }
 
 tw_status tw_cpu_products_create(struct tw_cpu_products **products, enum tw_cpu_level level, size_t n_threads,
                                  struct tw_error *err) {
     *products = NULL;
-    if (level != tw_cpu_level_of_machine()) (void)dnnl_set_max_cpu_isa(isa_of(level));
+    hold_to(level);
     struct tw_cpu_products *p = calloc(1, sizeof *p);
     if (p) p->stream = calloc(n_threads, sizeof *p->stream);
     if (!p || !p->stream) {
@@ -80,7 +86,7 @@ static bool is_packed(const dnnl_memory_desc_t *weights, bool bf16) {
            dnnl_memory_desc_equal(weights, &wanted);
 }
 
-static dnnl_status_t describe(dnnl_primitive_desc_t *description, const struct tw_cpu_products *products,
+static dnnl_status_t describe(dnnl_primitive_desc_t *description, dnnl_engine_t engine,
                               const struct tw_cpu_product_shape *shape, dnnl_format_tag_t weights_tag) {
     const dnnl_data_type_t type = shape->bf16 ? dnnl_bf16 : dnnl_f32;
     const dnnl_dims_t x_dims = {TW_CPU_ROW_BLOCK, (dnnl_dim_t)shape->n_columns};
@@ -107,10 +113,45 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *description, const struct t
         if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attributes, after);
     }
     if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(description, &operation, attributes, products->engine, NULL);
+        status = dnnl_primitive_desc_create(description, &operation, attributes, engine, NULL);
     if (after) dnnl_post_ops_destroy(after);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
     return status;
+}
+
+/* The product for one thread: its description, with the weights packed if oneDNN takes them so, plain otherwise. */
+static dnnl_status_t describe_product(dnnl_primitive_desc_t *description, bool *packed, dnnl_engine_t engine,
+                                      const struct tw_cpu_product_shape *shape) {
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(1); /* a primitive is cut for as many threads as there are when it is described */
+    dnnl_status_t status = describe(description, engine, shape, dnnl_format_tag_any);
+    if (status == dnnl_success) {
+        *packed = is_packed(dnnl_primitive_desc_query_md(*description, dnnl_query_weights_md, 0), shape->bf16);
+        if (!*packed) {
+            dnnl_primitive_desc_destroy(*description);
+            *description = NULL;
+            status = shape->bf16 ? dnnl_unimplemented : describe(description, engine, shape, dnnl_ba);
+        }
+    }
+    omp_set_num_threads(threads);
+    return status;
+}
+
+size_t tw_cpu_product_scratch_bytes(enum tw_cpu_level level, const struct tw_cpu_product_shape *shapes, size_t n) {
+    dnnl_engine_t engine;
+    size_t most = 0;
+    hold_to(level);
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) return 0;
+    for (size_t i = 0; i < n; i++) {
+        dnnl_primitive_desc_t description = NULL;
+        bool packed;
+        if (describe_product(&description, &packed, engine, &shapes[i]) != dnnl_success) continue;
+        const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
+        most = tw_max_size(most, dnnl_memory_desc_get_size(scratch));
+        dnnl_primitive_desc_destroy(description);
+    }
+    dnnl_engine_destroy(engine);
+    return most;
 }
 
 tw_status tw_cpu_product_create(struct tw_cpu_product **product, struct tw_cpu_products *products,
@@ -124,18 +165,8 @@ tw_status tw_cpu_product_create(struct tw_cpu_product **product, struct tw_cpu_p
     }
     p->products = products;
     p->bias = shape->bias;
-    const int threads = omp_get_max_threads();
-    omp_set_num_threads(1); /* a primitive is cut for as many threads as there are when it is made */
     dnnl_primitive_desc_t description = NULL;
-    dnnl_status_t status = describe(&description, products, shape, dnnl_format_tag_any);
-    if (status == dnnl_success) {
-        p->packed = is_packed(dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0), shape->bf16);
-        if (!p->packed) {
-            dnnl_primitive_desc_destroy(description);
-            status = shape->bf16 ? dnnl_unimplemented : describe(&description, products, shape, dnnl_ba);
-        }
-    }
-    size_t scratch_bytes = 0;
+    dnnl_status_t status = describe_product(&description, &p->packed, products->engine, shape);
     if (status == dnnl_success) {
         const dnnl_memory_desc_t *operand[N_OPERANDS] = {
             [X] = dnnl_primitive_desc_query_md(description, dnnl_query_src_md, 0),
@@ -144,7 +175,6 @@ tw_status tw_cpu_product_create(struct tw_cpu_product **product, struct tw_cpu_p
             [Y] = dnnl_primitive_desc_query_md(description, dnnl_query_dst_md, 0),
             [SCRATCH] = dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0),
         };
-        scratch_bytes = dnnl_memory_desc_get_size(operand[SCRATCH]);
         for (size_t t = 0; t < products->n_threads; t++)
             for (int i = 0; i < N_OPERANDS && status == dnnl_success; i++)
                 if (operand[i])
@@ -152,15 +182,9 @@ tw_status tw_cpu_product_create(struct tw_cpu_product **product, struct tw_cpu_p
         if (status == dnnl_success) status = dnnl_primitive_create(&p->primitive, description);
     }
     if (description) dnnl_primitive_desc_destroy(description);
-    omp_set_num_threads(threads);
     if (status != dnnl_success) {
         tw_cpu_product_free(p);
         return failed(err, status, "making a product");
-    }
-    if (scratch_bytes > TW_CPU_PRODUCT_SCRATCH_BYTES) {
-        tw_cpu_product_free(p);
-        return TW_FAIL(err, TW_E_UNSUPPORTED, "oneDNN: a product of %zu x %zu wants %zu bytes of scratch, %d expected",
-                       shape->n_rows, shape->n_columns, scratch_bytes, TW_CPU_PRODUCT_SCRATCH_BYTES);
     }
     *product = p;
     return TW_OK;

@@ -32,9 +32,12 @@ struct tw_cpu_product_shape {
 };
 
 /*
- * On failure *product is NULL. The scratch that a run needs is at most TW_CPU_PRODUCT_SCRATCH_BYTES or creation fails.
- * The products must outlive it.
+ * Bytes that oneDNN wants beside the operands to run any of n products, a thread: 640 to 34 thousand in AVX-512, up to
+ * some hundred thousand on AMX. 0 where it cannot make them: creating them says why. Holds oneDNN to `level`.
  */
+size_t tw_cpu_product_scratch_bytes(enum tw_cpu_level level, const struct tw_cpu_product_shape *shapes, size_t n);
+
+/* On failure *product is NULL. The products must outlive it. */
 tw_status tw_cpu_product_create(struct tw_cpu_product **product, struct tw_cpu_products *products,
                                 const struct tw_cpu_product_shape *shape, struct tw_error *err);
 void tw_cpu_product_free(struct tw_cpu_product *product);

@@ -62,8 +62,8 @@ size_t tw_cpu_layer_bytes(const struct tw_cpu_shape *s) {
 
 size_t tw_cpu_tile_bytes(const struct tw_cpu_shape *s) {
     const size_t width = tw_cpu_value_width(s->head_dim);
-    /* queries and output [48][width], sums [48][16], maxima [64], logits [6][64], all counted as float32 */
-    return aligned((TW_CPU_TILE_ROWS * (2 * width + 16) + 64 + 6 * 64) * sizeof(float));
+    /* queries and output [48][width], sums [48][16], maxima [64], logits and weights [16][64], all as float32 */
+    return aligned((TW_CPU_TILE_ROWS * (2 * width + 16) + 64 + 2 * 16 * 64) * sizeof(float));
 }
 
 size_t tw_cpu_wide_bytes(const struct tw_cpu_shape *s) {
@@ -71,7 +71,7 @@ size_t tw_cpu_wide_bytes(const struct tw_cpu_shape *s) {
     return tw_max_size(products, 2 * s->n_mlp * s->element_bytes);
 }
 
-void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *s) {
+void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *s, size_t product_bytes) {
     const size_t rows = TW_CPU_ROW_BLOCK, size = s->element_bytes;
     size_t end = 0;
     scratch->normed = place(&end, rows * s->n_embd * size);
@@ -79,7 +79,7 @@ void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_s
     scratch->activated = place(&end, rows * s->n_mlp * size);
     scratch->hidden = place(&end, rows * s->n_embd * sizeof(float));
     scratch->rotation = place(&end, (rows * 2 + 2) * s->head_dim * sizeof(float));
-    scratch->product = place(&end, TW_CPU_PRODUCT_SCRATCH_BYTES);
+    scratch->product = place(&end, product_bytes);
     scratch->attention = place(&end, tw_cpu_tile_bytes(s));
     const size_t longest = tw_max_size(tw_max_size(s->n_embd, s->n_mlp), s->n_heads * s->head_dim);
     scratch->row = place(&end, tw_round_up(longest, 32) * sizeof(float));

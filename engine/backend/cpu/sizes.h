@@ -1,6 +1,6 @@
 /*
- * Sizes of everything that the cpu backend allocates, as plain arithmetic: the backend and the plan for a machine that
- * is not there compute the same bytes.
+ * Sizes of everything that the cpu backend allocates, as plain arithmetic, oneDNN's own scratch apart: the backend and
+ * the plan for a model that is not there compute the same bytes.
  */
 #ifndef TW_ENGINE_BACKEND_CPU_SIZES_H
 #define TW_ENGINE_BACKEND_CPU_SIZES_H
@@ -20,8 +20,6 @@
 #define TW_CPU_TILE_ROWS 48
 /* Parts into which a layer-end row is cut, whatever its length. */
 #define TW_CPU_LOG_PARTS 16
-/* What oneDNN's products may need beside their operands, a thread. */
-#define TW_CPU_PRODUCT_SCRATCH_BYTES 65536
 
 struct tw_cpu_shape {
     size_t n_embd, n_heads, n_kv_heads, head_dim, n_mlp;
@@ -69,7 +67,8 @@ struct tw_cpu_scratch {
     size_t row;       /* [round_up(max(n_embd, n_mlp, n_heads * head_dim), 32)] float32 */
     size_t bytes;     /* of all */
 };
-void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *shape);
+/* product_bytes: tw_cpu_product_scratch_bytes of the shape's products. */
+void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *shape, size_t product_bytes);
 
 /* A chunk's queries, which its attention output replaces; with whole rows all temporaries as well. */
 size_t tw_cpu_chunk_rows(size_t max_rows); /* rows with the slack of the grid */
