@@ -103,7 +103,7 @@ struct tw_cpu_kernels {
 
     void (*tile)(const struct tw_cpu_tile *tile);
     /* logits[n_rows][64] = rows . keys of the block that starts at row `block` (a multiple of 64); rows [n_rows][d]
-     * elements, contiguous; n_rows <= 6. What is stored behind the last key gives whatever it gives. */
+     * elements, contiguous; n_rows <= TW_CPU_PRODUCT_ROWS. What is stored behind the last key gives whatever it gives. */
     void (*products)(float *restrict logits, const void *restrict rows, const char *key, size_t block, size_t n_rows,
                      size_t head_dim);
     /* output[n_rows][value width] += weights[n_rows][64] . values of rows block .. block + n_keys. */

@@ -8,5 +8,6 @@
 
 extern const struct tw_cpu_kernels tw_cpu_kernels_bf16_amx;
 #define TABLE tw_cpu_kernels_bf16_amx
-#define TILE  amx_tile
+#define PRODUCTS amx_products
+#define TILE     amx_tile
 #include "engine/backend/cpu/table.inc"

@@ -6,5 +6,6 @@
 
 extern const struct tw_cpu_kernels tw_cpu_kernels_bf16_avx512bf16;
 #define TABLE tw_cpu_kernels_bf16_avx512bf16
-#define TILE tile
+#define PRODUCTS products
+#define TILE     tile
 #include "engine/backend/cpu/table.inc"

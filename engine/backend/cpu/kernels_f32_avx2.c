@@ -5,5 +5,6 @@
 
 extern const struct tw_cpu_kernels tw_cpu_kernels_f32_avx2;
 #define TABLE tw_cpu_kernels_f32_avx2
-#define TILE tile
+#define PRODUCTS products
+#define TILE     tile
 #include "engine/backend/cpu/table.inc"

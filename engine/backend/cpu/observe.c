@@ -8,8 +8,7 @@
 #include "base/checked.h"
 #include "engine/backend/cpu/cpu.h"
 
-#define PRODUCT_ROWS 6  /* of one call of the products kernel */
-#define TASK_ROWS    24 /* of a task of the first pass: each task reads all keys of its head once */
+#define TASK_ROWS 32 /* of a task of the first pass: each task reads all keys of its head once */
 
 /*
  * The observation's queries of a KV head lie one after another, [group][W], of which the first n_queries of each W are
@@ -54,10 +53,10 @@ static void fold_rows(const struct pass *p, size_t g, size_t row, size_t n) {
         visible(p, g, row + i, &first[i], &end[i]);
     }
     const char *key = tw_cpu_key_of(b, p->kv, g);
-    float logits[PRODUCT_ROWS * 64] __attribute__((aligned(64)));
+    float logits[TW_CPU_PRODUCT_ROWS * 64] __attribute__((aligned(64)));
     for (size_t block = 0; block < p->kv->length[g]; block += 64)
-        for (size_t i = 0; i < n; i += PRODUCT_ROWS) {
-            const size_t m = tw_min_size(PRODUCT_ROWS, n - i);
+        for (size_t i = 0; i < n; i += TW_CPU_PRODUCT_ROWS) {
+            const size_t m = tw_min_size(TW_CPU_PRODUCT_ROWS, n - i);
             b->kernels->products(logits, queries_of(p, g, row + i), key, block, m, b->shape.head_dim);
             for (size_t j = 0; j < m; j++)
                 if (first[i + j] < block + 64 && end[i + j] > block)
@@ -92,11 +91,11 @@ static void attention_scores(const struct pass *p, size_t g, size_t block, float
     const float *maximum = (const float *)p->observation->maximum.data + base;
     const float *sum = (const float *)p->observation->sum.data + base;
     const char *key = tw_cpu_key_of(b, p->kv, g);
-    float logits[PRODUCT_ROWS * 64] __attribute__((aligned(64)));
+    float logits[TW_CPU_PRODUCT_ROWS * 64] __attribute__((aligned(64)));
     memset(score, 0, 64 * sizeof *score);
     for (size_t run = 0; run < runs.n; run++)
-        for (size_t i = 0; i < runs.length; i += PRODUCT_ROWS) {
-            const size_t n = tw_min_size(PRODUCT_ROWS, runs.length - i), row = run * runs.step + i;
+        for (size_t i = 0; i < runs.length; i += TW_CPU_PRODUCT_ROWS) {
+            const size_t n = tw_min_size(TW_CPU_PRODUCT_ROWS, runs.length - i), row = run * runs.step + i;
             b->kernels->products(logits, queries_of(p, g, row), key, block, n, b->shape.head_dim);
             for (size_t j = 0; j < n; j++) {
                 size_t first, end;

@@ -18,6 +18,8 @@
 #define TW_CPU_KEY_RANGE 256
 /* Rows of queries (positions times the heads of a group) that share a tile of attention. */
 #define TW_CPU_TILE_ROWS 48
+/* Rows of queries that a call of the products kernel takes at most. */
+#define TW_CPU_PRODUCT_ROWS 16
 /* Parts into which a layer-end row is cut, whatever its length. */
 #define TW_CPU_LOG_PARTS 16
 
