@@ -1,72 +1,101 @@
-/* How many threads decoding uses, on a made-up machine where another process comes and goes. */
+/* The pace of decoding, on made-up times: a layer takes 1 alone and, undisturbed, 0.6 with two threads. */
 #include <check.h>
 
+#include "base/random.h"
 #include "engine/backend/cpu/pace.h"
+#include "tests/support.h"
 
-Suite *tw_suite_cpu_pace(void);
+enum { LAYERS = 6000 };
 
-/* Steps at the given times with all threads and with one; returns the mean time of a step. */
-static double run(struct tw_cpu_pace *pace, size_t n, double all, double alone) {
-    double total = 0;
+struct machine {
+    struct tw_random random;
+    bool busy;            /* another process has one of the two cores half of the time */
+    double slice, left;   /* time slices of the system, in layers; what is left of this one */
+    bool theirs;          /* whose slice it is */
+    double total;         /* time that has passed */
+    size_t single_layers; /* how many ran alone */
+};
+
+/* Alone, a layer runs on the free core. Two threads wait for the other process's slice to end. */
+static void run(struct machine *m, struct tw_cpu_pace *pace, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        double step = 0;
-        for (int operation = 0; operation < 3; operation++) {
-            const double took = (tw_cpu_pace_threads(pace) == 1 ? alone : all) / 3;
-            tw_cpu_pace_took(pace, took, operation == 2);
-            step += took;
+        const size_t threads = tw_cpu_pace_threads(pace);
+        double seconds = threads == 1 ? 1 : 0.6;
+        seconds *= 1 + 0.1 * tw_random_unit(&m->random);
+        if (m->busy && threads > 1) {
+            if (m->theirs) seconds += m->left;
+            m->theirs = false;
+            m->left -= seconds;
         }
-        total += step;
+        if (m->busy && m->left <= 0) {
+            m->left = m->slice;
+            m->theirs = !m->theirs;
+        }
+        m->single_layers += threads == 1;
+        m->total += seconds;
+        tw_cpu_pace_took(pace, seconds);
     }
-    return total / (double)n;
 }
 
-START_TEST(a_quiet_machine_keeps_all_threads) {
-    struct tw_cpu_pace pace;
-    tw_cpu_pace_init(&pace, 2);
-    const double mean = run(&pace, 600, 1.0, 1.8);
-    ck_assert_uint_eq(tw_cpu_pace_threads(&pace), 2);
-    ck_assert_msg(mean < 1.02, "%g", mean); /* what the trials cost */
+static struct machine machine_make(bool busy) {
+    struct machine m = {.busy = busy, .slice = 12, .left = 12};
+    tw_random_init(&m.random, tw_test_seed(), 1);
+    return m;
 }
-END_TEST
 
-START_TEST(a_busy_neighbour_leaves_one_thread) {
-    struct tw_cpu_pace pace;
-    tw_cpu_pace_init(&pace, 2);
-    run(&pace, 50, 1.0, 1.8);
-    const double busy = run(&pace, 400, 5.0, 1.9);
-    ck_assert_msg(busy < 2.4, "%g", busy);
-    ck_assert_uint_eq(tw_cpu_pace_threads(&pace), 1);
-    run(&pace, 250, 1.0, 1.8); /* the neighbour has gone: found out by a trial */
-    ck_assert_uint_eq(tw_cpu_pace_threads(&pace), 2);
-    const double after = run(&pace, 300, 1.0, 1.8);
-    ck_assert_msg(after < 1.02, "%g", after);
-}
-END_TEST
-
-START_TEST(busy_from_the_start) {
-    struct tw_cpu_pace pace;
-    tw_cpu_pace_init(&pace, 2);
-    const double busy = run(&pace, 400, 5.0, 1.9);
-    ck_assert_msg(busy < 2.4, "%g", busy);
-}
-END_TEST
-
-/* Where one thread is as quick as all, either will do; where there is one thread, nothing is tried. */
-START_TEST(one_thread) {
+START_TEST(one_thread_stays_one) {
+    struct machine m = machine_make(false);
     struct tw_cpu_pace pace;
     tw_cpu_pace_init(&pace, 1);
-    ck_assert_double_eq_tol(run(&pace, 100, 7.0, 1.0), 1.0, 1e-12);
-    ck_assert_uint_eq(tw_cpu_pace_threads(&pace), 1);
+    run(&m, &pace, 100);
+    ck_assert_uint_eq(m.single_layers, 100);
 }
 END_TEST
 
+START_TEST(quiet_machine_uses_all_threads) {
+    struct machine m = machine_make(false);
+    struct tw_cpu_pace pace;
+    tw_cpu_pace_init(&pace, 2);
+    run(&m, &pace, LAYERS);
+    ck_assert_uint_ge(m.single_layers, TW_CPU_PACE_SAMPLE);
+    ck_assert_uint_lt(m.single_layers, LAYERS / 50);
+}
+END_TEST
+
+START_TEST(busy_neighbour_costs_its_core) {
+    struct machine m = machine_make(true);
+    struct tw_cpu_pace pace;
+    tw_cpu_pace_init(&pace, 2);
+    run(&m, &pace, LAYERS);
+    ck_assert_msg(m.total < 1.15 * 1.05 * LAYERS, "%.0f for %d layers", m.total, LAYERS);
+}
+END_TEST
+
+START_TEST(neighbour_comes_and_goes) {
+    struct machine m = machine_make(false);
+    struct tw_cpu_pace pace;
+    tw_cpu_pace_init(&pace, 2);
+    run(&m, &pace, 1000);
+    const double before = m.total;
+    m.busy = true;
+    run(&m, &pace, 3000);
+    ck_assert_msg(m.total - before < 1.2 * 1.05 * 3000, "%.0f beside a neighbour", m.total - before);
+    m.busy = false;
+    run(&m, &pace, 12000); /* its patience has grown meanwhile */
+    const size_t alone = m.single_layers;
+    run(&m, &pace, 1000);
+    ck_assert_uint_lt(m.single_layers - alone, 50);
+}
+END_TEST
+
+Suite *tw_suite_cpu_pace(void);
 Suite *tw_suite_cpu_pace(void) {
     Suite *suite = suite_create("cpu pace");
-    TCase *tcase = tcase_create("pace");
-    tcase_add_test(tcase, a_quiet_machine_keeps_all_threads);
-    tcase_add_test(tcase, a_busy_neighbour_leaves_one_thread);
-    tcase_add_test(tcase, busy_from_the_start);
-    tcase_add_test(tcase, one_thread);
+    TCase *tcase = tcase_create("decoding");
+    tcase_add_test(tcase, one_thread_stays_one);
+    tcase_add_test(tcase, quiet_machine_uses_all_threads);
+    tcase_add_test(tcase, busy_neighbour_costs_its_core);
+    tcase_add_test(tcase, neighbour_comes_and_goes);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -273,7 +273,7 @@ tw_status tw_cpu_decode_layer(struct tw_backend *b, size_t l, struct tw_kv *kv, 
             b->float_kernels->add_normed(hidden, projected, weights->post_mlp_norm, 1, n_embd, epsilon(b));
         }
     }
-    tw_cpu_pace_took(&b->pace, tw_clock_seconds() - started, false);
+    tw_cpu_pace_took(&b->pace, tw_clock_seconds() - started);
     return TW_OK;
 }
 
@@ -294,11 +294,9 @@ static void output_rows(const struct tw_backend *b, float *logits, const float *
 
 tw_status tw_cpu_decode_logits(struct tw_backend *b, float *logits, struct tw_error *err) {
     (void)err;
-    const double started = tw_clock_seconds();
     float *normed = normed_of(b, 0);
     b->float_kernels->norm(normed, state(b, b->decode.hidden), b->model->output_norm, 1, b->shape.n_embd, epsilon(b));
     output_rows(b, logits, normed, 1, tw_cpu_pace_threads(&b->pace));
-    tw_cpu_pace_took(&b->pace, tw_clock_seconds() - started, true);
     return TW_OK;
 }
 

@@ -2,11 +2,10 @@
 
 #include <string.h>
 
-#define TRIAL_STEPS   3 /* steps that a trial of the other mode takes */
-#define FIRST_TRIAL   4 /* the first trial of one thread comes after so many steps: it gives the mark to compare with */
-#define PATIENCE      24 /* steps alone before all threads are tried again; doubles while they stay slower */
-#define MOST_PATIENCE 192
-#define RENEWAL       512 /* steps with all threads after which the mark is measured anew: caches grow */
+#define FIRST_SAMPLE  4          /* layers with all threads before the first sample alone: they warm up */
+#define PATIENCE      (12 * 60)  /* layers alone before all threads are tried again */
+#define MOST_PATIENCE (192 * 60) /* and at most, when they were slower again and again */
+#define RENEWAL       32         /* windows with all threads after which `alone` is measured anew: caches grow */
 
 void tw_cpu_pace_init(struct tw_cpu_pace *pace, size_t n_threads) {
     memset(pace, 0, sizeof *pace);
@@ -14,62 +13,60 @@ void tw_cpu_pace_init(struct tw_cpu_pace *pace, size_t n_threads) {
     pace->patience = PATIENCE;
 }
 
-static bool single_now(const struct tw_cpu_pace *pace) { return pace->trial ? !pace->single : pace->single; }
+size_t tw_cpu_pace_threads(const struct tw_cpu_pace *pace) { return pace->single ? 1 : pace->n_threads; }
 
-size_t tw_cpu_pace_threads(const struct tw_cpu_pace *pace) {
-    return pace->n_threads == 1 || single_now(pace) ? 1 : pace->n_threads;
-}
-
-/* The middle one of the recent steps' times; 0 when there are none. */
-static double middle(const struct tw_cpu_pace *pace, int mode) {
-    double sorted[TW_CPU_PACE_RECENT];
-    const size_t n = pace->n_recent[mode] < TW_CPU_PACE_RECENT ? pace->n_recent[mode] : TW_CPU_PACE_RECENT;
-    for (size_t i = 0; i < n; i++) {
-        size_t at = i;
-        for (; at > 0 && sorted[at - 1] > pace->recent[mode][i]; at--) sorted[at] = sorted[at - 1];
-        sorted[at] = pace->recent[mode][i];
-    }
-    return n ? sorted[n / 2] : 0;
-}
-
-static void start_trial(struct tw_cpu_pace *pace) {
-    pace->trial = TRIAL_STEPS;
-    pace->n_recent[!pace->single] = 0;
-}
-
-static void end_trial(struct tw_cpu_pace *pace) {
-    pace->steps = 0;
-    const double all = middle(pace, 0), alone = middle(pace, 1);
-    const bool was = pace->single;
-    pace->single = alone < all;
-    if (!was || !pace->single)
-        pace->patience = PATIENCE;
-    else if (pace->patience < MOST_PATIENCE)
-        pace->patience *= 2;
-}
-
-void tw_cpu_pace_took(struct tw_cpu_pace *pace, double seconds, bool ends) {
-    if (pace->n_threads == 1) return;
-    pace->seconds += seconds;
-    if (!ends) return;
-    const int mode = single_now(pace);
-    pace->recent[mode][pace->n_recent[mode]++ % TW_CPU_PACE_RECENT] = pace->seconds;
+static void go(struct tw_cpu_pace *pace, bool single, size_t samples) {
+    pace->single = single;
+    pace->samples = samples;
+    pace->layers = 0;
     pace->seconds = 0;
-    pace->steps++;
-    if (pace->trial) {
-        if (--pace->trial == 0) end_trial(pace);
+}
+
+/* The mean of a sample but for its two slowest layers, which may have been interrupted. */
+static double mean_of(double *sample) {
+    double sum = 0;
+    for (size_t i = 1; i < TW_CPU_PACE_SAMPLE; i++)
+        for (size_t j = i; j && sample[j - 1] > sample[j]; j--) {
+            const double other = sample[j];
+            sample[j] = sample[j - 1];
+            sample[j - 1] = other;
+        }
+    for (size_t i = 0; i < TW_CPU_PACE_SAMPLE - 2; i++) sum += sample[i];
+    return sum / (TW_CPU_PACE_SAMPLE - 2);
+}
+
+static void took_alone(struct tw_cpu_pace *pace, double seconds) {
+    pace->sample[pace->layers++ % TW_CPU_PACE_SAMPLE] = seconds;
+    if (pace->layers % TW_CPU_PACE_SAMPLE == 0) pace->alone = mean_of(pace->sample);
+    if (--pace->samples) return;
+    pace->windows = 0;
+    go(pace, false, 0);
+}
+
+static void took_together(struct tw_cpu_pace *pace, double seconds) {
+    pace->layers++;
+    pace->seconds += seconds;
+    if (pace->alone == 0) {
+        if (pace->layers == FIRST_SAMPLE) go(pace, true, TW_CPU_PACE_SAMPLE);
         return;
     }
-    if (pace->single) {
-        if (pace->steps >= pace->patience) start_trial(pace);
-    } else if (pace->n_recent[1] == 0) {
-        if (pace->steps >= FIRST_TRIAL) start_trial(pace);
-    } else if (pace->steps >= RENEWAL) {
-        start_trial(pace);
-    } else if (pace->n_recent[0] >= 2 && middle(pace, 0) > middle(pace, 1)) {
-        /* All threads have become slower than one was. */
-        pace->single = true;
-        pace->steps = 0;
-        pace->patience = PATIENCE;
+    if (pace->seconds > TW_CPU_PACE_WINDOW * pace->alone) {
+        const bool failed_at_once = pace->windows == 0;
+        if (!failed_at_once)
+            pace->patience = PATIENCE;
+        else if (pace->patience < MOST_PATIENCE)
+            pace->patience *= 2;
+        go(pace, true, pace->patience);
+    } else if (pace->layers == TW_CPU_PACE_WINDOW) {
+        const bool renew = ++pace->windows % RENEWAL == 0;
+        go(pace, renew, TW_CPU_PACE_SAMPLE);
     }
+}
+
+void tw_cpu_pace_took(struct tw_cpu_pace *pace, double seconds) {
+    if (pace->n_threads == 1) return;
+    if (pace->single)
+        took_alone(pace, seconds);
+    else
+        took_together(pace, seconds);
 }
