@@ -140,6 +140,18 @@ static void check_pack(struct kit *kit, tw_cpu_pack_fn *pack, bool bf16, enum tw
     space_free(&out, kit, "pack");
 }
 
+/* The row stands at the very end of its memory: behind it nothing may be read. */
+static void check_fixed(struct kit *kit, enum tw_type type, const uint8_t *row, size_t row_bytes, const float *x,
+                        size_t n, double sum, double size) {
+    struct space fixed = space_make(tw_cpu_fixed_bytes(n), 0);
+    uint8_t *last = malloc(row_bytes);
+    memcpy(last, row, row_bytes);
+    kit->common->fix[type](fixed.data, x, n);
+    near(kit, kit->common->fixed_dot[type](last, fixed.data, n), sum, size * 1e-6 + 1e-12, "fixed point", n);
+    free(last);
+    space_free(&fixed, kit, "fixed point");
+}
+
 START_TEST(stored_rows) {
     struct kit kit;
     if (!kit_of(&kit, _i, 1)) return;
@@ -162,6 +174,7 @@ START_TEST(stored_rows) {
             }
             ck_assert_ptr_nonnull(kit.common->dot[types[t]]);
             near(&kit, kit.common->dot[types[t]](row, x, n), sum, size * 1e-6 + 1e-12, traits->name, n);
+            if (kit.common->fix[types[t]]) check_fixed(&kit, types[t], row, row_bytes, x, n, sum, size);
             struct space out = space_make(n * sizeof(float), 4 * below(&kit, 4));
             kit.common->expand[types[t]]((float *)(void *)out.data, row, n);
             ck_assert_msg(memcmp(out.data, values, out.bytes) == 0, "%s: %s expands to other bits", kit.name,

@@ -254,8 +254,19 @@ void tw_cpu_expand_row(const struct tw_backend *b, float *out, const struct tw_m
         tw_type_traits(matrix->type)->dequantise(out, data, matrix->n_columns);
 }
 
-float tw_cpu_dot(const struct tw_backend *b, const struct tw_matrix *matrix, size_t row, const float *x) {
+void tw_cpu_input_for(const struct tw_backend *b, struct tw_cpu_input *input, const struct tw_matrix *matrix) {
+    tw_cpu_fix_fn *fix = b->common->fix[matrix->type];
+    if (!fix || input->made == fix) return;
+    fix(input->fixed, input->x, input->n);
+    input->made = fix;
+}
+
+float tw_cpu_dot(const struct tw_backend *b, const struct tw_matrix *matrix, size_t row,
+                 const struct tw_cpu_input *input) {
     const uint8_t *data = matrix->data + row * matrix->row_bytes;
+    const float *x = input->x;
+    tw_cpu_fixed_dot_fn *fixed = b->common->fixed_dot[matrix->type];
+    if (fixed) return fixed(data, input->fixed, matrix->n_columns);
     tw_cpu_dot_fn *fast = b->common->dot[matrix->type];
     if (fast) return fast(data, x, matrix->n_columns);
     /* Piece by piece through float32; a piece is a whole number of blocks of any type. */

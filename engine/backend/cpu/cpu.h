@@ -94,8 +94,18 @@ void tw_cpu_seal(const struct tw_backend *b, struct tw_kv *kv);
 void tw_cpu_rotation(const struct tw_backend *b, float *rotation, size_t rope, size_t position, size_t n);
 /* Row `row` of a matrix as float32. */
 void tw_cpu_expand_row(const struct tw_backend *b, float *out, const struct tw_matrix *matrix, size_t row);
-/* Row `row` of a matrix times x (padded with zeros to a multiple of 32), exactly as stored. */
-float tw_cpu_dot(const struct tw_backend *b, const struct tw_matrix *matrix, size_t row, const float *x);
+/* A vector that rows of matrices are multiplied with: n numbers, padded with zeros to a multiple of 32. */
+struct tw_cpu_input {
+    const float *x;
+    size_t n;
+    void *fixed;         /* tw_cpu_fixed_bytes(n) of space, 64-byte aligned */
+    tw_cpu_fix_fn *made; /* what wrote it last; NULL at first */
+};
+/* Puts the input into the form that rows of this matrix want, unless it has it; before the first row of each matrix. */
+void tw_cpu_input_for(const struct tw_backend *b, struct tw_cpu_input *input, const struct tw_matrix *matrix);
+/* Row `row` of a matrix, exactly as stored, times the input. */
+float tw_cpu_dot(const struct tw_backend *b, const struct tw_matrix *matrix, size_t row,
+                 const struct tw_cpu_input *input);
 
 /* The operations; contracts in backend.h. */
 tw_status tw_cpu_embed(struct tw_backend *, struct tw_bridge *, size_t, const int32_t *, size_t, struct tw_error *);

@@ -14,8 +14,7 @@ void tw_cpu_product_shapes(struct tw_cpu_product_shape shapes[TW_CPU_N_MATRICES]
                            bool bias) {
     const bool bf16 = s->element_bytes == 2;
     shapes[TW_CPU_QKV] = (struct tw_cpu_product_shape){bf16, s->n_embd, tw_cpu_qkv_width(s), bias, false, true};
-    shapes[TW_CPU_OUTPUT] =
-        (struct tw_cpu_product_shape){bf16, s->n_heads * s->head_dim, s->n_embd, false, true, true};
+    shapes[TW_CPU_OUTPUT] = (struct tw_cpu_product_shape){bf16, s->n_heads * s->head_dim, s->n_embd, false, true, true};
     shapes[TW_CPU_GATE_UP] = (struct tw_cpu_product_shape){bf16, s->n_embd, 2 * s->n_mlp, false, false, false};
     shapes[TW_CPU_DOWN] = (struct tw_cpu_product_shape){bf16, s->n_mlp, s->n_embd, false, true, true};
 }
@@ -134,7 +133,7 @@ static size_t buffers(struct tw_buffer_size sizes[TW_MOMENT_MAX_BUFFERS], const 
         return 1;
     }
     case TW_MOMENT_LOGITS:
-        put(&sizes[0], "normed rows", TW_CATEGORY_LOGITS, of->n * tw_round_up(s.n_embd, 32) * sizeof(float));
+        put(&sizes[0], "normed rows", TW_CATEGORY_LOGITS, of->n * tw_cpu_logits_row_bytes(&s));
         return 1;
     default: return 0;
     }

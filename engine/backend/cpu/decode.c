@@ -18,6 +18,10 @@ static float *state(const struct tw_backend *b, size_t offset) {
 static float *normed_of(const struct tw_backend *b, size_t thread) {
     return state(b, b->decode.normed) + thread * tw_round_up(b->shape.n_embd, 32);
 }
+static struct tw_cpu_input input_of(const struct tw_backend *b, size_t thread, const float *x, size_t n) {
+    return (struct tw_cpu_input){
+        .x = x, .n = n, .fixed = (char *)state(b, b->decode.fixed) + thread * b->decode.fixed_bytes};
+}
 static float epsilon(const struct tw_backend *b) { return (float)b->model->config.norm_epsilon; }
 
 /* A thread's share of n rows, in steps that keep its neighbours out of its cache lines. */
@@ -100,11 +104,12 @@ struct step {
 
 /* Rows [first, end) of matrices that stand one above the other; out[row]. */
 static void stacked_rows(const struct tw_backend *b, float *out, const struct tw_matrix *const *matrices, size_t n,
-                         const float *x, size_t first, size_t end) {
+                         struct tw_cpu_input input, size_t first, size_t end) {
     size_t top = 0;
     for (size_t m = 0; m < n; m++) {
         const size_t from = tw_max_size(first, top), to = tw_min_size(end, top + matrices[m]->n_rows);
-        for (size_t r = from; r < to; r++) out[r] = tw_cpu_dot(b, matrices[m], r - top, x);
+        if (from < to) tw_cpu_input_for(b, &input, matrices[m]);
+        for (size_t r = from; r < to; r++) out[r] = tw_cpu_dot(b, matrices[m], r - top, &input);
         top += matrices[m]->n_rows;
     }
 }
@@ -205,8 +210,10 @@ static void project(const struct tw_backend *b, float *out, bool adds, const str
                     size_t thread, size_t n_threads) {
     size_t first, end;
     share(matrix->n_rows, thread, n_threads, &first, &end);
+    struct tw_cpu_input input = input_of(b, thread, x, matrix->n_columns);
+    if (first < end) tw_cpu_input_for(b, &input, matrix);
     for (size_t r = first; r < end; r++) {
-        const float y = tw_cpu_dot(b, matrix, r, x);
+        const float y = tw_cpu_dot(b, matrix, r, &input);
         out[r] = adds ? out[r] + y : y;
     }
 }
@@ -218,8 +225,13 @@ static void gate_and_up(const struct step *s, const float *normed, size_t thread
     share(b->shape.n_mlp, thread, n_threads, &first, &end);
     if (first == end) return;
     float *gate = state(b, b->decode.wide) + 2 * first, *up = gate + (end - first);
-    for (size_t r = first; r < end; r++) gate[r - first] = tw_cpu_dot(b, &s->weights->gate, r, normed);
-    for (size_t r = first; r < end; r++) up[r - first] = tw_cpu_dot(b, &s->weights->up, r, normed);
+    const struct tw_matrix *const matrices[] = {&s->weights->gate, &s->weights->up};
+    float *const outputs[] = {gate, up};
+    struct tw_cpu_input input = input_of(b, thread, normed, b->shape.n_embd);
+    for (int m = 0; m < 2; m++) {
+        tw_cpu_input_for(b, &input, matrices[m]);
+        for (size_t r = first; r < end; r++) outputs[m][r - first] = tw_cpu_dot(b, matrices[m], r, &input);
+    }
     b->float_kernels->activate(state(b, b->decode.activated) + first, gate, 1, end - first,
                                b->model->config.activation);
 }
@@ -242,7 +254,7 @@ tw_status tw_cpu_decode_layer(struct tw_backend *b, size_t l, struct tw_kv *kv, 
         size_t first, end;
         b->float_kernels->norm(normed, hidden, weights->attention_norm, 1, n_embd, epsilon(b));
         share(tw_cpu_qkv_width(&b->shape), thread, n_threads, &first, &end);
-        stacked_rows(b, state(b, b->decode.qkv), qkv, 3, normed, first, end);
+        stacked_rows(b, state(b, b->decode.qkv), qkv, 3, input_of(b, thread, normed, n_embd), first, end);
 #pragma omp barrier
 #pragma omp single
         append_token(&s);
@@ -279,16 +291,32 @@ tw_status tw_cpu_decode_layer(struct tw_backend *b, size_t l, struct tw_kv *kv, 
 
 /* ---- logits ---- */
 
-/* logits [n][n_vocab] of rows [n][padded n_embd] that are normed: every weight row is read once and used n times. */
-static void output_rows(const struct tw_backend *b, float *logits, const float *normed, size_t n, size_t n_threads) {
+/* Input i of several that lie `stride` bytes apart. */
+static struct tw_cpu_input input_at(const struct tw_cpu_input *first, size_t stride, size_t i) {
+    struct tw_cpu_input input = *first;
+    input.x = (const float *)(const void *)((const char *)first->x + i * stride);
+    input.fixed = (char *)first->fixed + i * stride;
+    return input;
+}
+
+/* logits [n][n_vocab] of n inputs, the first of them given: every weight row is read once and used n times. */
+static void output_rows(const struct tw_backend *b, float *logits, const struct tw_cpu_input *inputs, size_t stride,
+                        size_t n, size_t n_threads) {
     const struct tw_matrix *output = &b->model->output;
-    const size_t stride = tw_round_up(b->shape.n_embd, 32), n_vocab = b->model->config.n_vocab;
+    const size_t n_vocab = b->model->config.n_vocab;
+    for (size_t i = 0; i < n; i++) {
+        struct tw_cpu_input input = input_at(inputs, stride, i);
+        tw_cpu_input_for(b, &input, output);
+    }
 #pragma omp parallel num_threads((int)n_threads)
     {
         size_t first, end;
         share(n_vocab, (size_t)omp_get_thread_num(), (size_t)omp_get_num_threads(), &first, &end);
         for (size_t r = first; r < end; r++)
-            for (size_t i = 0; i < n; i++) logits[i * n_vocab + r] = tw_cpu_dot(b, output, r, normed + i * stride);
+            for (size_t i = 0; i < n; i++) {
+                const struct tw_cpu_input input = input_at(inputs, stride, i);
+                logits[i * n_vocab + r] = tw_cpu_dot(b, output, r, &input);
+            }
     }
 }
 
@@ -296,7 +324,8 @@ tw_status tw_cpu_decode_logits(struct tw_backend *b, float *logits, struct tw_er
     (void)err;
     float *normed = normed_of(b, 0);
     b->float_kernels->norm(normed, state(b, b->decode.hidden), b->model->output_norm, 1, b->shape.n_embd, epsilon(b));
-    output_rows(b, logits, normed, 1, tw_cpu_pace_threads(&b->pace));
+    const struct tw_cpu_input input = input_of(b, 0, normed, b->shape.n_embd);
+    output_rows(b, logits, &input, 0, 1, tw_cpu_pace_threads(&b->pace));
     return TW_OK;
 }
 
@@ -321,8 +350,13 @@ tw_status tw_cpu_logits(struct tw_backend *b, const struct tw_bridge *bridge, si
                                &(struct tw_moment_of){.moment = TW_MOMENT_LOGITS, .n = n}, err));
     if (n) {
         memset(buffers.buffer[0].data, 0, buffers.buffer[0].bytes);
-        bridge_rows(b, buffers.buffer[0].data, tw_round_up(b->shape.n_embd, 32), bridge, first_row, n, true);
-        output_rows(b, logits, buffers.buffer[0].data, n, b->options.n_threads);
+        const size_t stride = tw_cpu_logits_row_bytes(&b->shape);
+        const struct tw_cpu_input input = {.x = buffers.buffer[0].data,
+                                           .n = b->shape.n_embd,
+                                           .fixed = (char *)buffers.buffer[0].data + stride -
+                                                    tw_cpu_fixed_bytes(b->shape.n_embd)};
+        bridge_rows(b, buffers.buffer[0].data, stride / sizeof(float), bridge, first_row, n, true);
+        output_rows(b, logits, &input, stride, n, b->options.n_threads);
     }
     tw_buffers_release(&buffers, b->accountant);
     return TW_OK;

@@ -17,9 +17,9 @@ const struct tw_cpu_kernels *tw_cpu_kernels_bf16(enum tw_cpu_level level) {
 }
 
 const struct tw_cpu_common *tw_cpu_common(enum tw_cpu_level level) {
-    static const struct tw_cpu_common *const table[TW_CPU_N_LEVELS] = {
-        &tw_cpu_common_portable, &tw_cpu_common_avx2, &tw_cpu_common_avx512, &tw_cpu_common_avx512bf16,
-        &tw_cpu_common_avx512bf16};
+    static const struct tw_cpu_common *const table[TW_CPU_N_LEVELS] = {&tw_cpu_common_portable, &tw_cpu_common_avx2,
+                                                                       &tw_cpu_common_avx512, &tw_cpu_common_avx512bf16,
+                                                                       &tw_cpu_common_avx512bf16};
     return table[level];
 }
 

@@ -103,7 +103,8 @@ struct tw_cpu_kernels {
 
     void (*tile)(const struct tw_cpu_tile *tile);
     /* logits[n_rows][64] = rows . keys of the block that starts at row `block` (a multiple of 64); rows [n_rows][d]
-     * elements, contiguous; n_rows <= TW_CPU_PRODUCT_ROWS. What is stored behind the last key gives whatever it gives. */
+     * elements, contiguous; n_rows <= TW_CPU_PRODUCT_ROWS. What is stored behind the last key gives whatever it gives.
+     */
     void (*products)(float *restrict logits, const void *restrict rows, const char *key, size_t block, size_t n_rows,
                      size_t head_dim);
     /* output[n_rows][value width] += weights[n_rows][64] . values of rows block .. block + n_keys. */
@@ -115,6 +116,8 @@ struct tw_cpu_kernels {
 /* ---- what works on float32 whatever the activations are ---- */
 
 typedef float tw_cpu_dot_fn(const uint8_t *row, const float *x, size_t n);
+typedef void tw_cpu_fix_fn(void *fixed, const float *x, size_t n);
+typedef float tw_cpu_fixed_dot_fn(const uint8_t *row, const void *fixed, size_t n);
 typedef void tw_cpu_expand_fn(float *out, const uint8_t *row, size_t n);
 /*
  * Sixteen rows of n_columns numbers of one type into their quarter of a block column of the packed layout (pack.h):
@@ -128,7 +131,13 @@ typedef void tw_cpu_pack_fn(char *out, const uint8_t *const *rows, size_t n_colu
 struct tw_cpu_common {
     /* Row . x, exactly the stored weights in float32; x is padded with zeros to a multiple of 32. NULL: generic. */
     tw_cpu_dot_fn *dot[TW_CPU_N_TYPES];
-    /* The same for a row that was made float32 before. */
+    /*
+     * The same with x in fixed point, for types whose products with small whole numbers pay (fixed.inc): fix writes
+     * tw_cpu_fixed_bytes(n) bytes, which serve all types with the same function. NULL: there is only dot.
+     */
+    tw_cpu_fix_fn *fix[TW_CPU_N_TYPES];
+    tw_cpu_fixed_dot_fn *fixed_dot[TW_CPU_N_TYPES];
+    /* dot for a row that was made float32 before. */
     float (*dot_float)(const float *row, const float *x, size_t n);
     tw_cpu_expand_fn *expand[TW_CPU_N_TYPES]; /* the n numbers of a row as float32; NULL: traits->dequantise */
     tw_cpu_pack_fn *pack_f32[TW_CPU_N_TYPES], *pack_bf16[TW_CPU_N_TYPES]; /* NULL: generic */

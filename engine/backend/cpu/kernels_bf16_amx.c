@@ -7,7 +7,7 @@
 #include "engine/backend/cpu/tile_amx.inc"
 
 extern const struct tw_cpu_kernels tw_cpu_kernels_bf16_amx;
-#define TABLE tw_cpu_kernels_bf16_amx
+#define TABLE    tw_cpu_kernels_bf16_amx
 #define PRODUCTS amx_products
 #define TILE     amx_tile
 #include "engine/backend/cpu/table.inc"

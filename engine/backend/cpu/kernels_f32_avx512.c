@@ -4,7 +4,7 @@
 #include "engine/backend/cpu/attend.inc"
 
 extern const struct tw_cpu_kernels tw_cpu_kernels_f32_avx512;
-#define TABLE tw_cpu_kernels_f32_avx512
+#define TABLE    tw_cpu_kernels_f32_avx512
 #define PRODUCTS products
 #define TILE     tile
 #include "engine/backend/cpu/table.inc"

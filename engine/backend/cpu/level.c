@@ -26,7 +26,7 @@ enum tw_cpu_level tw_cpu_level_of_machine(void) {
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return TW_CPU_AVX2;
-    if (!__builtin_cpu_supports("avx512bf16")) return TW_CPU_AVX512;
+    if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) return TW_CPU_AVX512;
     return has_amx() ? TW_CPU_AMX : TW_CPU_AVX512BF16;
 }
 
@@ -40,5 +40,6 @@ tw_status tw_cpu_level_choose(enum tw_cpu_level *level, struct tw_error *err) {
         return TW_OK;
     }
     return TW_FAIL(err, TW_E_OPTION,
-                   "environment variable TIDEWAKE_CPU is '%s': it can be portable, avx2, avx512, avx512bf16 or amx", wanted);
+                   "environment variable TIDEWAKE_CPU is '%s': it can be portable, avx2, avx512, avx512bf16 or amx",
+                   wanted);
 }

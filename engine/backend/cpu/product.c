@@ -112,8 +112,7 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *description, dnnl_engine_t 
         if (status == dnnl_success) status = dnnl_post_ops_append_sum(after, 1.0f);
         if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attributes, after);
     }
-    if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(description, &operation, attributes, engine, NULL);
+    if (status == dnnl_success) status = dnnl_primitive_desc_create(description, &operation, attributes, engine, NULL);
     if (after) dnnl_post_ops_destroy(after);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
     return status;

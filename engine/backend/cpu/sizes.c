@@ -115,7 +115,14 @@ void tw_cpu_decode_layout(struct tw_cpu_decode_layout *layout, const struct tw_c
     layout->wide = place(&end, padded(2 * s->n_mlp));
     layout->activated = place(&end, padded(s->n_mlp));
     layout->rotation = place(&end, s->n_rope_tables * 2 * s->head_dim * sizeof(float));
+    const size_t longest = tw_max_size(tw_max_size(s->n_embd, s->n_mlp), s->n_heads * s->head_dim);
+    layout->fixed_bytes = tw_cpu_fixed_bytes(longest);
+    layout->fixed = place(&end, s->n_threads * layout->fixed_bytes);
     layout->bytes = end;
+}
+
+size_t tw_cpu_logits_row_bytes(const struct tw_cpu_shape *s) {
+    return aligned(padded(s->n_embd)) + tw_cpu_fixed_bytes(s->n_embd);
 }
 
 void tw_cpu_row_layout(struct tw_cpu_row_layout *layout, const struct tw_cpu_shape *s, size_t rows) {

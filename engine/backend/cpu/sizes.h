@@ -87,6 +87,12 @@ void tw_cpu_chunk_layout(struct tw_cpu_chunk_layout *layout, const struct tw_cpu
 /* The tile kernels' workspace: see attend.inc. */
 size_t tw_cpu_tile_bytes(const struct tw_cpu_shape *shape);
 
+/* A vector of n numbers in fixed point (fixed.inc): groups of 128 numbers, in the larger of two layouts. */
+#define TW_CPU_FIXED_NIBBLES_GROUP 448
+#define TW_CPU_FIXED_BYTES_GROUP   704
+static inline size_t tw_cpu_fixed_groups(size_t n) { return (n + 127) / 128; }
+static inline size_t tw_cpu_fixed_bytes(size_t n) { return tw_cpu_fixed_groups(n) * TW_CPU_FIXED_BYTES_GROUP; }
+
 /* Decoding's vectors of one token. All float32, padded to 32. */
 struct tw_cpu_decode_layout {
     size_t hidden;    /* [n_embd] */
@@ -97,9 +103,14 @@ struct tw_cpu_decode_layout {
     size_t wide;      /* [2 n_mlp] */
     size_t activated; /* [n_mlp] */
     size_t rotation;  /* [n_rope_tables][2][head_dim] */
+    size_t fixed;     /* [n_threads][fixed_bytes]: the input of a product in fixed point */
+    size_t fixed_bytes;
     size_t bytes;
 };
 void tw_cpu_decode_layout(struct tw_cpu_decode_layout *layout, const struct tw_cpu_shape *shape);
+
+/* A row that is multiplied with the output matrix: normed, float32 padded to 32, and in fixed point. */
+size_t tw_cpu_logits_row_bytes(const struct tw_cpu_shape *shape);
 
 /* Decoding's attention over up to `rows` rows a head: the softmax row, and each range's maximum, sum and output. */
 struct tw_cpu_row_layout {
