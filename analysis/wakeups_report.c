@@ -159,8 +159,10 @@ void tw_wake_summary_table(struct tw_table *table, const struct tw_wake_report *
         "zscore_recall",  "zscore_f1",     "tokens_found",     "tokens_f1",     "concentration", "concentration_z",
         "trigger_recall", "transfer_steps"};
     const bool pooled = n && reports[0].pooled;
+    bool transfer = !brief; /* people see it where it was asked for */
+    for (size_t i = 0; i < n; i++) transfer = transfer || !isnan(reports[i].transfer_steps);
     if (brief)
-        init_table(table, pooled, true, brief_columns, sizeof brief_columns / sizeof *brief_columns);
+        init_table(table, pooled, true, brief_columns, sizeof brief_columns / sizeof *brief_columns - !transfer);
     else
         init_table(table, pooled, false, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < n; i++) {
@@ -189,7 +191,7 @@ void tw_wake_summary_table(struct tw_table *table, const struct tw_wake_report *
             const bool one = r->n_runs == 1;
             tw_table_put_double(table, one ? r->runs[0]->pages_at_event : r->pages);
         }
-        tw_table_put_double(table, r->transfer_steps);
+        if (transfer) tw_table_put_double(table, r->transfer_steps);
     }
 }
 

@@ -200,13 +200,68 @@ static void write_json(struct tw_text *out, const struct tw_table *table) {
 }
 
 /* Columns as wide as their widest cell (in bytes), numbers to the right, doubles with six digits for reading. */
+/* ---- for reading: aligned columns ---- */
+
+/* Beyond this width names of columns are broken behind underscores, over as many lines as that takes. */
+enum { WIDE = 100 };
+
+/* The part of a column's name on its next line: up to the last underscore that fits into `width`, or all of it. Parts
+ * longer than the width, which the width was made for, cannot be there. */
+static size_t name_part(const char *name, size_t width) {
+    const size_t length = strlen(name);
+    if (length <= width) return length;
+    size_t n = 0;
+    for (size_t i = 0; i < width; i++)
+        if (name[i] == '_') n = i + 1;
+    return n ? n : length;
+}
+
+/* The longest part of a name that cannot be broken, its underscore included. */
+static size_t longest_part(const char *name) {
+    size_t longest = 0;
+    for (const char *c = name; *c;) {
+        const char *const end = strchr(c, '_');
+        const size_t n = end ? (size_t)(end - c) + 1 : strlen(c);
+        longest = n > longest ? n : longest;
+        c += n;
+    }
+    return longest;
+}
+
+static size_t count_parts(const char *name, size_t width) {
+    size_t n = 0;
+    for (; *name; name += name_part(name, width)) n++;
+    return n;
+}
+
+/* The names, the last line of each at the bottom. */
+static void write_names(struct tw_text *out, const struct tw_table *table, const size_t *width) {
+    size_t lines = 1;
+    for (size_t c = 0; c < table->n_columns; c++) {
+        const size_t parts = count_parts(table->columns[c], width[c]);
+        lines = parts > lines ? parts : lines;
+    }
+    for (size_t line = lines; line-- > 0;) {
+        for (size_t c = 0; c < table->n_columns; c++) {
+            const bool number = table->n_rows && tw_table_cell(table, 0, c)->type != TW_CELL_TEXT;
+            const size_t parts = count_parts(table->columns[c], width[c]);
+            const char *name = table->columns[c];
+            for (size_t skip = line < parts ? parts - 1 - line : 0; skip; skip--) name += name_part(name, width[c]);
+            const size_t n = line < parts ? name_part(name, width[c]) : 0;
+            const size_t blank = width[c] - n;
+            tw_text_printf(out, "%s%*s%.*s%*s", c ? "  " : "", number ? (int)blank : 0, "", (int)n, name,
+                           number ? 0 : (int)blank, "");
+        }
+        if (line) tw_text_append_char(out, '\n');
+    }
+}
+
 static void write_plain(struct tw_text *out, const struct tw_table *table) {
     struct tw_text *texts = calloc(table->n_rows * table->n_columns + 1, sizeof *texts);
     size_t *width = calloc(table->n_columns + 1, sizeof *width);
     if (!texts || !width) {
         out->failed = true;
     } else {
-        for (size_t c = 0; c < table->n_columns; c++) width[c] = strlen(table->columns[c]);
         for (size_t r = 0; r < table->n_rows; r++)
             for (size_t c = 0; c < table->n_columns; c++) {
                 const struct tw_cell *cell = tw_table_cell(table, r, c);
@@ -217,10 +272,16 @@ static void write_plain(struct tw_text *out, const struct tw_table *table) {
                     tw_text_append_cell(text, cell);
                 width[c] = text->size > width[c] ? text->size : width[c];
             }
+        size_t whole = 0;
         for (size_t c = 0; c < table->n_columns; c++) {
-            const bool number = table->n_rows && tw_table_cell(table, 0, c)->type != TW_CELL_TEXT;
-            tw_text_printf(out, "%s%*s", c ? "  " : "", (int)width[c] * (number ? 1 : -1), table->columns[c]);
+            const size_t name = strlen(table->columns[c]);
+            whole += 2 + (name > width[c] ? name : width[c]);
         }
+        for (size_t c = 0; c < table->n_columns; c++) {
+            const size_t name = (whole > WIDE ? longest_part : strlen)(table->columns[c]);
+            width[c] = name > width[c] ? name : width[c];
+        }
+        write_names(out, table, width);
         for (size_t r = 0; r < table->n_rows; r++) {
             tw_text_append_char(out, '\n');
             for (size_t c = 0; c < table->n_columns; c++) {

@@ -1,5 +1,6 @@
 /*
  * Tables of results: built row by row in memory, written as an aligned table, as CSV or as JSON from the same cells.
+ * An aligned table that would be wider than a terminal has the names of its columns broken behind underscores.
  * Doubles are printed with the fewest digits that read back exactly; a NaN is an empty cell (CSV) or null (JSON).
  * And the reader of such CSV files.
  */

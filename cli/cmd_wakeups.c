@@ -137,6 +137,14 @@ static tw_status report(struct tw_invocation *invocation, const struct wakeups_o
     if (status == TW_OK)
         status = tw_wake_reports_measure(reports, &n_reports, members, runs, n, options->average, options->seed,
                                          &transfer, err);
+    size_t n_events = 0;
+    bool has_needle = false;
+    for (size_t i = 0; i < n_reports; i++) {
+        n_events += reports[i].n_events;
+        has_needle = has_needle || reports[i].has_needle;
+    }
+    if (status == TW_OK && has_needle && n_events == 0)
+        tw_warn("no head wakes up in %s, so there is nothing to grade", n == 1 ? "this trace" : "these traces");
     if (status == TW_OK) status = write_reports(invocation, options, reports, n_reports, err);
     for (size_t i = 0; i < n_reports; i++) tw_wake_report_release(&reports[i]);
     free(reports);
@@ -197,7 +205,7 @@ const struct tw_command tw_command_wakeups = {
     .usage = "TRACE|FOLDER... [options]",
     .description =
         "A head wakes when its needle score exceeds 0.2 after 8 quiet steps (below 0.05). zscore_*: the signal and lead\n"
-        "whose causal z-score above 2 foretells it best (by F1). tokens_*: generated tokens that wake-ups follow, found\n"
+        "(steps ahead) whose causal z-score above 2 foretells it best (by F1). tokens_*: generated tokens that wake-ups follow, found\n"
         "in the first halves of the runs and graded on the second. concentration: share of the events in the busiest\n"
         "steps, its z against 200 shuffles, and the recall of a trigger at those steps. JSON has every event and grade.",
     .example = "tidewake wakeups tests/golden/replay/study --average\n"

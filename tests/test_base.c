@@ -152,6 +152,41 @@ START_TEST(options_come_from_their_table) {
 }
 END_TEST
 
+START_TEST(names_of_columns_break_in_wide_tables) {
+    struct tw_table table;
+    struct tw_error err = {0};
+    struct tw_text text = {0};
+    static const char *const names[] = {"trace", "a_fairly_long_name", "rate",
+                                        "one_name_of_a_column_that_would_fill_more",
+                                        "than_the_hundred_columns_that_are_on_a_line"};
+    tw_table_init(&table, names, 3); /* narrow: as they are */
+    tw_table_begin_row(&table);
+    tw_table_put_text(&table, "t");
+    for (int c = 0; c < 2; c++) tw_table_put_uint(&table, 7);
+    ck_assert_int_eq(tw_table_write(&text, &table, TW_TABLE_PLAIN, &err), TW_OK);
+    ck_assert_str_eq(tw_text_string(&text), "trace  a_fairly_long_name  rate\nt                       7     7\n");
+    tw_table_release(&table);
+    tw_text_clear(&text);
+    tw_table_init(&table, names, 5);
+    tw_table_begin_row(&table);
+    tw_table_put_text(&table, "t");
+    tw_table_put_uint(&table, 123456789);
+    for (int c = 0; c < 3; c++) tw_table_put_uint(&table, 7);
+    ck_assert_int_eq(tw_table_write(&text, &table, TW_TABLE_PLAIN, &err), TW_OK);
+    ck_assert_str_eq(tw_text_string(&text), "                           one_          \n"
+                                            "                          name_     than_\n"
+                                            "                          of_a_      the_\n"
+                                            "                        column_  hundred_\n"
+                                            "                          that_  columns_\n"
+                                            "                         would_     that_\n"
+                                            "       a_fairly_          fill_   are_on_\n"
+                                            "trace  long_name  rate     more    a_line\n"
+                                            "t      123456789     7        7         7\n");
+    tw_table_release(&table);
+    tw_text_release(&text);
+}
+END_TEST
+
 START_TEST(tables_read_back_what_they_wrote) {
     struct tw_table table, again;
     struct tw_error err = {0};
@@ -210,6 +245,7 @@ Suite *tw_suite_base(void) {
     tcase_add_test(c, torn_utf8_is_replaced_by_maximal_parts);
     tcase_add_test(c, options_come_from_their_table);
     tcase_add_test(c, tables_read_back_what_they_wrote);
+    tcase_add_test(c, names_of_columns_break_in_wide_tables);
     tcase_add_loop_test(c, command_line_faults_are_explained, 0, 4);
     suite_add_tcase(suite, c);
     return suite;
