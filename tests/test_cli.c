@@ -35,6 +35,40 @@ START_TEST(every_command_explains_itself) {
 }
 END_TEST
 
+/* The end of the command that begins at `text`: in front of " | ", " && ", " > " or " < ". */
+static size_t command_length(const char *text, const char *end) {
+    static const char *const operators[] = {" | ", " && ", " > ", " < "};
+    size_t length = (size_t)(end - text);
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
+        const char *const at = memmem(text, length, operators[i], strlen(operators[i]));
+        if (at) length = (size_t)(at - text);
+    }
+    return length;
+}
+
+/* Every option that an example names is there, and takes the value it is given: --help behind the rest is reached only
+ * when all before it was parsed. */
+START_TEST(examples_are_parsed) {
+    for (const struct tw_command *const *c = tw_command_table; *c; c++) {
+        static const char name[] = "tidewake ";
+        const char *const example = (*c)->example;
+        bool own = false;
+        for (const char *at = example; (at = strstr(at, name)); at++) {
+            if (at != example && at[-1] != '\n' && !(at - example >= 3 && strchr("|&", at[-2]))) continue;
+            const char *const arguments = at + strlen(name), *const newline = strchr(at, '\n');
+            const char *const end = newline ? newline : at + strlen(at);
+            const int length = (int)command_length(arguments, end);
+            struct tw_test_run run = tw_test_run("%.*s --help", length, arguments);
+            ck_assert_msg(run.exit_status == 0 && strstr(tw_text_string(&run.out), "Usage: tidewake "),
+                          "tidewake %.*s: %s", length, arguments, tw_text_string(&run.err));
+            tw_test_run_release(&run);
+            own = own || strncmp(arguments, (*c)->name, strlen((*c)->name)) == 0;
+        }
+        ck_assert_msg(own, "the examples of %s do not call it", (*c)->name);
+    }
+}
+END_TEST
+
 START_TEST(manual_and_completion_name_every_command) {
     struct tw_test_run man = tw_test_run("list --as man"),
                        bash = tw_test_shell("$TW_PROGRAM list --as bash | bash -n && exec $TW_PROGRAM list --as bash");
@@ -81,6 +115,7 @@ Suite *tw_suite_cli(void) {
     TCase *c = tcase_create("cli");
     tcase_set_timeout(c, 60);
     tcase_add_test(c, every_command_explains_itself);
+    tcase_add_test(c, examples_are_parsed);
     tcase_add_test(c, manual_and_completion_name_every_command);
     tcase_add_test(c, a_table_appears_under_its_name_only_when_complete);
     suite_add_tcase(suite, c);
