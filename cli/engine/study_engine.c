@@ -1,5 +1,4 @@
-/* What a study needs the engine for: making traces of tasks and prompts, and scoring answers under compression. */
-#include <math.h>
+/* What a study needs the engine for: making traces of tasks and prompts. Answers under compression: study_quality.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +7,8 @@
 
 #include "base/output.h"
 #include "base/parse.h"
-#include "cli/engine/engine_options.h"
 #include "cli/engine/prompt_lines.h"
-#include "cli/engine/tracing.h"
-#include "cli/study/study.h"
+#include "cli/engine/study_engine.h"
 
 const struct tw_option *const tw_study_engine_options = tw_engine_option_rows;
 const size_t tw_study_engine_options_size = sizeof(struct tw_engine_settings);
@@ -25,17 +22,35 @@ static const struct tw_engine_settings *engine_settings(const struct tw_study *s
     return defaults;
 }
 
+tw_status tw_study_model_open(struct tw_study_model_runs *m, struct tw_study *study,
+                              const struct tw_study_section *section, struct tw_error *err) {
+    const struct tw_study_model *values = section->values;
+    *m = (struct tw_study_model_runs){.study = study, .section = section};
+    m->settings = engine_settings(study, &m->defaults);
+    if (!values->path) return TW_FAIL(err, TW_E_INPUT, "section [model %s] has no key 'path'", section->name);
+    TW_TRY(tw_open_model(&m->tracing.model, &m->tracing.tokenizer, values->path, err));
+    /* Two files may call themselves the same; the study's own names tell them apart. */
+    m->tracing.model_name = section->name;
+    m->tracing.progress = study->progress;
+    return TW_OK;
+}
+
+void tw_study_model_release(struct tw_study_model_runs *m) {
+    tw_engine_free(m->tracing.engine);
+    tw_tokenizer_free(m->tracing.tokenizer);
+    tw_model_free(m->tracing.model);
+}
+
+void tw_study_describe_model(struct tw_text *text, const struct tw_study_model_runs *m) {
+    const char *const path = ((const struct tw_study_model *)m->section->values)->path;
+    struct stat st = {0};
+    (void)stat(path, &st);
+    tw_text_printf(text, "model %s (%llu bytes)", path, (unsigned long long)st.st_size);
+}
+
 /* ---- traces ---- */
 
-/* A model whose runs are being made. It is opened when the first run that is not there yet asks for it. */
-struct model_runs {
-    struct tw_study *study;
-    const struct tw_study_section *section; /* [model NAME] */
-    const struct tw_engine_settings *settings;
-    struct tw_tracing tracing; /* empty until opened; the tokenizer is there from the beginning */
-};
-
-static tw_status open_engine(struct model_runs *m, struct tw_error *err) {
+static tw_status open_engine(struct tw_study_model_runs *m, struct tw_error *err) {
     if (m->tracing.engine) return TW_OK;
     struct tw_engine_options options;
     tw_engine_settings_apply(&options, m->settings, 0);
@@ -57,7 +72,7 @@ static void put_answer(struct tw_study *study, const struct tw_prompt *prompt, c
 }
 
 /* The answer is scored from the file, so that a run which was there already counts like one just made. */
-static tw_status note_answer(struct model_runs *m, const struct tw_prompt *prompt, const char *path,
+static tw_status note_answer(struct tw_study_model_runs *m, const struct tw_prompt *prompt, const char *path,
                              struct tw_error *err) {
     if (prompt->n_expected == 0) return TW_OK;
     struct tw_trace *trace = NULL;
@@ -70,15 +85,13 @@ static tw_status note_answer(struct model_runs *m, const struct tw_prompt *promp
 }
 
 /* One run: made unless it is there with the same settings. */
-static tw_status make_run(struct model_runs *m, struct tw_prompt *prompt, size_t max_new, uint64_t seed,
+static tw_status make_run(struct tw_study_model_runs *m, struct tw_prompt *prompt, size_t max_new, uint64_t seed,
                           struct tw_error *err) {
     struct tw_text relative = {0}, settings = {0};
-    struct stat st = {0};
-    const char *model_path = ((const struct tw_study_model *)m->section->values)->path;
-    (void)stat(model_path, &st);
     tw_text_printf(&relative, "traces/%s/%s.h5", m->section->name, tw_text_string(&prompt->run));
-    tw_text_printf(&settings, "tidewake %s\nmodel %s (%llu bytes)\nrun %s\nmax-new %zu\nseed %llu\nengine", tw_version,
-                   model_path, (unsigned long long)st.st_size, tw_text_string(&prompt->run), max_new,
+    tw_text_printf(&settings, "tidewake %s\n", tw_version);
+    tw_study_describe_model(&settings, m);
+    tw_text_printf(&settings, "\nrun %s\nmax-new %zu\nseed %llu\nengine", tw_text_string(&prompt->run), max_new,
                    (unsigned long long)seed);
     tw_options_describe(&settings, m->settings, tw_engine_option_rows);
     tw_text_append_char(&settings, '\n');
@@ -111,7 +124,8 @@ static tw_status make_run(struct model_runs *m, struct tw_prompt *prompt, size_t
     return status;
 }
 
-static tw_status make_task(struct model_runs *m, const struct tw_study_section *section, struct tw_error *err) {
+static tw_status make_task(struct tw_study_model_runs *m, const struct tw_study_section *section,
+                           struct tw_error *err) {
     const struct tw_study_task *values = section->values;
     const struct tw_token_counter counter = tw_token_counter_of(m->tracing.tokenizer);
     const struct tw_task *task;
@@ -132,231 +146,30 @@ static tw_status make_task(struct model_runs *m, const struct tw_study_section *
 }
 
 static tw_status make_line(void *context, struct tw_prompt *prompt, struct tw_error *err) {
-    struct model_runs *m = context;
+    struct tw_study_model_runs *m = context;
     return make_run(m, prompt, m->tracing.run.max_new, 0, err);
 }
 
-static tw_status make_prompts(struct model_runs *m, const struct tw_study_section *section, struct tw_error *err) {
+static tw_status make_prompts(struct tw_study_model_runs *m, const struct tw_study_section *section,
+                              struct tw_error *err) {
     const struct tw_study_prompts *values = section->values;
     if (!values->file) return TW_FAIL(err, TW_E_INPUT, "section [prompts %s] has no key 'file'", section->name);
     m->tracing.run.max_new = values->max_new;
     return tw_prompt_lines(values->file, section->name, make_line, m, err);
 }
 
-static void close_model(struct model_runs *m) {
-    tw_engine_free(m->tracing.engine);
-    tw_tokenizer_free(m->tracing.tokenizer);
-    tw_model_free(m->tracing.model);
-}
-
-static tw_status open_model(struct model_runs *m, struct tw_error *err) {
-    const struct tw_study_model *values = m->section->values;
-    if (!values->path) return TW_FAIL(err, TW_E_INPUT, "section [model %s] has no key 'path'", m->section->name);
-    TW_TRY(tw_open_model(&m->tracing.model, &m->tracing.tokenizer, values->path, err));
-    /* Two files may call themselves the same; the study's own names tell them apart. */
-    m->tracing.model_name = m->section->name;
-    m->tracing.progress = m->study->progress;
-    return TW_OK;
-}
-
 tw_status tw_study_make_traces(struct tw_study *study, struct tw_error *err) {
-    struct tw_engine_settings defaults;
     for (const struct tw_study_section *s = tw_study_next(study->settings, "model", NULL); s;
          s = tw_study_next(study->settings, "model", s)) {
-        struct model_runs m = {.study = study, .section = s, .settings = engine_settings(study, &defaults)};
-        tw_status status = open_model(&m, err);
+        struct tw_study_model_runs m;
+        tw_status status = tw_study_model_open(&m, study, s, err);
         for (const struct tw_study_section *t = tw_study_next(study->settings, "task", NULL); t && status == TW_OK;
              t = tw_study_next(study->settings, "task", t))
             status = make_task(&m, t, err);
         for (const struct tw_study_section *p = tw_study_next(study->settings, "prompts", NULL); p && status == TW_OK;
              p = tw_study_next(study->settings, "prompts", p))
             status = make_prompts(&m, p, err);
-        close_model(&m);
-        TW_TRY(status);
-    }
-    return TW_OK;
-}
-
-/* ---- answers under compression (TideKV, section 6) ---- */
-
-/* Splits "a,b:c=1" at commas into strings of its own. */
-struct names {
-    char **names; /* [n] */
-    size_t n;
-};
-
-static void names_release(struct names *names) {
-    for (size_t i = 0; i < names->n; i++) free(names->names[i]);
-    free(names->names);
-    *names = (struct names){0};
-}
-
-static tw_status names_split(struct names *names, const char *text, struct tw_error *err) {
-    struct tw_view piece, rest = tw_view_of(text);
-    while (tw_parse_next(&piece, &rest, ',')) {
-        char **larger = realloc(names->names, (names->n + 1) * sizeof *larger);
-        if (larger) names->names = larger;
-        char *copy = larger ? strndup(piece.data, piece.size) : NULL;
-        if (!copy) return TW_FAIL(err, TW_E_MEMORY, "out of memory for the list '%s'", text);
-        names->names[names->n++] = copy;
-    }
-    return TW_OK;
-}
-
-/* One way of running the prompts, and how its answers came out. */
-struct way {
-    const char *schedule, *selector, *budget_text;
-    uint64_t budget;
-};
-
-static tw_status parse_budget(uint64_t *budget, const char *text, struct tw_error *err) {
-    static const struct tw_option row = {.name = "budget", .type = TW_OPTION_BUDGET, .help = ""};
-    return tw_options_set(budget, &row, text, "[quality] ", err);
-}
-
-/* Wilson's interval at 95 % for a mean of n scores in [0, 1]. */
-static void interval(double *low, double *high, double mean, double n) {
-    const double z = 1.959963984540054, centre = (mean + z * z / (2 * n)) / (1 + z * z / n);
-    const double half = z / (1 + z * z / n) * sqrt(mean * (1 - mean) / n + z * z / (4 * n * n));
-    *low = fmax(0, centre - half);
-    *high = fmin(1, centre + half);
-}
-
-static tw_status score_prompts(struct model_runs *m, const struct way *way, const struct tw_encoded *encoded,
-                               const struct tw_prompt *prompts, size_t n, size_t max_new, double *sum, size_t *right,
-                               struct tw_error *err) {
-    struct tw_engine_options options;
-    tw_engine_settings_apply(&options, m->settings, 0);
-    options.schedule = way->schedule;
-    options.selector = way->selector;
-    options.budget = way->budget;
-    struct tw_engine *engine = NULL;
-    TW_TRY(tw_engine_open(&engine, m->tracing.model, &options, err));
-    tw_status status = TW_OK;
-    for (size_t i = 0; i < n && status == TW_OK; i++) {
-        struct tw_run_result result = {0};
-        const struct tw_run_options run = {.max_new = max_new, .top_p = 1};
-        status = tw_run(&result, engine, m->tracing.tokenizer, &encoded[i], &run, NULL, m->study->progress, err);
-        if (status == TW_OK) {
-            const double score = tw_prompt_score(&prompts[i], tw_text_view(&result.text));
-            *sum += score;
-            *right += score == 1;
-        }
-        tw_run_result_release(&result);
-    }
-    tw_engine_free(engine);
-    return status;
-}
-
-/* A row of the table for every way, over the prompts of one task and length. */
-static tw_status compare_ways(struct model_runs *m, const struct tw_task *task, size_t context, const struct way *ways,
-                              size_t n_ways, const struct tw_study_quality *quality, struct tw_error *err) {
-    const struct tw_token_counter counter = tw_token_counter_of(m->tracing.tokenizer);
-    const size_t n = quality->runs;
-    struct tw_prompt *prompts = calloc(n, sizeof *prompts);
-    struct tw_encoded *encoded = calloc(n, sizeof *encoded);
-    tw_status status = prompts && encoded ? TW_OK : TW_FAIL(err, TW_E_MEMORY, "out of memory for %zu prompts", n);
-    for (size_t i = 0; i < n && status == TW_OK; i++) {
-        /* Depths are spread evenly over the runs. */
-        const struct tw_task_request request = {context, ((double)i + 0.5) / (double)n, quality->seed + i};
-        status = tw_task_make(&prompts[i], task, &request, &counter, err);
-        if (status == TW_OK)
-            status = tw_encode_for_command(&encoded[i], m->tracing.tokenizer, &prompts[i], TW_SPECIAL_LITERAL, err);
-    }
-    struct tw_table *table = &m->study->tables[TW_STUDY_QUALITY];
-    for (size_t w = 0; w < n_ways && status == TW_OK; w++) {
-        double sum = 0, low, high;
-        size_t right = 0;
-        status = score_prompts(m, &ways[w], encoded, prompts, n, task->answer_tokens, &sum, &right, err);
-        if (status == TW_E_OPTION || status == TW_E_UNSUPPORTED) { /* a selector that this schedule does not have */
-            tw_text_printf(&m->study->notes, "Left out of the comparison of answers: %s.\n", err->text);
-            status = TW_OK;
-            continue;
-        }
-        if (status != TW_OK) break;
-        interval(&low, &high, sum / (double)n, (double)n);
-        tw_table_begin_row(table);
-        tw_table_put_text(table, m->section->name);
-        tw_table_put_text(table, task->name);
-        tw_table_put_uint(table, context);
-        tw_table_put_text(table, ways[w].schedule);
-        tw_table_put_text(table, ways[w].budget ? ways[w].selector : "any");
-        if (ways[w].budget)
-            tw_table_put_uint(table, ways[w].budget);
-        else
-            tw_table_put_text(table, "full");
-        tw_table_put_uint(table, n);
-        tw_table_put_uint(table, right);
-        tw_table_put_double(table, sum / (double)n);
-        tw_table_put_double(table, low);
-        tw_table_put_double(table, high);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (prompts) tw_prompt_release(&prompts[i]);
-        if (encoded) tw_encoded_release(&encoded[i]);
-    }
-    free(prompts);
-    free(encoded);
-    return status;
-}
-
-static tw_status measure_model(struct model_runs *m, const struct tw_study_quality *quality, struct tw_error *err) {
-    struct names tasks = {0}, schedules = {0}, selectors = {0}, budgets = {0};
-    struct way *ways = NULL;
-    size_t n_ways = 0;
-    tw_status status;
-    TW_TRY_GOTO(status, done, names_split(&tasks, quality->task, err));
-    TW_TRY_GOTO(status, done, names_split(&schedules, quality->schedule, err));
-    TW_TRY_GOTO(status, done, names_split(&selectors, quality->selector, err));
-    TW_TRY_GOTO(status, done, names_split(&budgets, quality->budget, err));
-    ways = calloc(schedules.n * selectors.n * budgets.n, sizeof *ways);
-    if (!ways) {
-        status = TW_FAIL(err, TW_E_MEMORY, "out of memory for the comparison of answers");
-        goto done;
-    }
-    for (size_t s = 0; s < schedules.n; s++)
-        for (size_t b = 0; b < budgets.n; b++) {
-            uint64_t budget = 0;
-            TW_TRY_GOTO(status, done, parse_budget(&budget, budgets.names[b], err));
-            /* With a full budget no selector selects: one row stands for all. */
-            for (size_t k = 0; k < (budget ? selectors.n : 1); k++)
-                ways[n_ways++] = (struct way){schedules.names[s], selectors.names[k], budgets.names[b], budget};
-        }
-    for (size_t t = 0; t < tasks.n; t++) {
-        const struct tw_task *task;
-        TW_TRY_GOTO(status, done, tw_task_find(&task, tasks.names[t], err));
-        for (size_t c = 0; c < quality->context.n; c++) {
-            char detail[96];
-            snprintf(detail, sizeof detail, "%s, %llu tokens", task->name,
-                     (unsigned long long)quality->context.values[c]);
-            tw_progress_update(m->study->progress, "answers", t * quality->context.n + c, tasks.n * quality->context.n,
-                               "lengths", detail);
-            TW_TRY_GOTO(status, done, compare_ways(m, task, quality->context.values[c], ways, n_ways, quality, err));
-        }
-    }
-done:
-    free(ways);
-    names_release(&tasks);
-    names_release(&schedules);
-    names_release(&selectors);
-    names_release(&budgets);
-    return status;
-}
-
-tw_status tw_study_measure_quality(struct tw_study *study, struct tw_error *err) {
-    const struct tw_study_quality *quality = tw_study_values(study->settings, "quality");
-    if (!quality) return TW_OK;
-    tw_table_init(&study->tables[TW_STUDY_QUALITY],
-                  (const char *const[]){"model", "task", "context", "schedule", "selector", "budget", "examples",
-                                        "right", "score", "low", "high"},
-                  11);
-    struct tw_engine_settings defaults;
-    for (const struct tw_study_section *s = tw_study_next(study->settings, "model", NULL); s;
-         s = tw_study_next(study->settings, "model", s)) {
-        struct model_runs m = {.study = study, .section = s, .settings = engine_settings(study, &defaults)};
-        tw_status status = open_model(&m, err);
-        if (status == TW_OK) status = measure_model(&m, quality, err);
-        close_model(&m);
+        tw_study_model_release(&m);
         TW_TRY(status);
     }
     return TW_OK;

@@ -29,13 +29,14 @@ START_TEST(runs_that_are_there_are_not_repeated) {
     const char *folder = tw_test_folder(), *ini = tw_test_path(folder, "s.ini");
     static const struct {
         unsigned max_new;
-        size_t traced;
-    } rounds[] = {{4, 3}, {4, 0}, {5, 2}};
+        size_t traced, answered; /* answers do not depend on how long the traces are */
+    } rounds[] = {{4, 3, 6}, {4, 0, 0}, {5, 2, 0}};
     for (size_t i = 0; i < 3; i++) {
         write_settings(ini, folder, rounds[i].max_new);
         struct tw_test_run run = tw_test_run("study %s", ini);
         ck_assert_msg(run.exit_status == 0, "%s", tw_text_string(&run.err));
         ck_assert_uint_eq(count(tw_text_string(&run.err), "tidewake: traced "), rounds[i].traced);
+        ck_assert_uint_eq(count(tw_text_string(&run.err), " right, in "), rounds[i].answered);
         tw_test_run_release(&run);
     }
     /* A trace whose run was cut short is made again, too. */
@@ -44,6 +45,18 @@ START_TEST(runs_that_are_there_are_not_repeated) {
     tw_test_run_release(&run);
     run = tw_test_run("study %s", ini);
     ck_assert_uint_eq(count(tw_text_string(&run.err), "tidewake: traced "), 1);
+    tw_test_run_release(&run);
+
+    /* So is what an interrupted study had found: a line that was cut short is found again, the others are kept. */
+    run = tw_test_shell("cp %s/out/tables/quality.csv %s/before.csv && truncate -s -2 %s/out/quality.kept", folder,
+                        folder, folder);
+    ck_assert_int_eq(run.exit_status, 0);
+    tw_test_run_release(&run);
+    run = tw_test_run("study %s", ini);
+    ck_assert_uint_eq(count(tw_text_string(&run.err), " right, in "), 1);
+    tw_test_run_release(&run);
+    run = tw_test_shell("cmp %s/before.csv %s/out/tables/quality.csv", folder, folder);
+    ck_assert_int_eq(run.exit_status, 0);
     tw_test_run_release(&run);
 
     char *quality = tw_test_read_file(tw_test_path(folder, "out/tables/quality.csv"), NULL);
