@@ -14,10 +14,10 @@
 static const char style[] =
     ":root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d7dde5;--paper:#fff;--band:#f4f6f9;--link:#0b5cad}\n"
     "@media (prefers-color-scheme:dark){:root{--ink:#e4e8ee;--soft:#9aa6b5;--line:#39424e;--paper:#151a21;--band:#1d242d;--link:#7db7f0}}\n"
-    "body{font:16px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:64rem;margin:0 auto;padding:2rem 1.25rem 4rem}\n"
+    "html{-webkit-text-size-adjust:100%;text-size-adjust:100%}body{font:16px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:64rem;margin:0 auto;padding:2rem 1.25rem 4rem}\n"
     "h1{font-size:1.8rem;line-height:1.2;margin:0 0 .3rem}h2{font-size:1.25rem;margin:2.6rem 0 .6rem;padding-top:.6rem;border-top:1px solid var(--line)}\n"
     ".subtitle{color:var(--soft);margin:0 0 1.5rem}nav{background:var(--band);border-radius:.5rem;padding:.8rem 1.2rem}nav ol{margin:0;padding-left:1.2rem;columns:2 16rem}\n"
-    "a{color:var(--link)}figure{margin:1.8rem 0}figure img{max-width:100%;background:#fff;border:1px solid var(--line);border-radius:.4rem}\n"
+    "a{color:var(--link)}figure{margin:1.8rem 0}figure div{overflow-x:auto}figure img{max-width:100%;min-width:38rem;background:#fff;border:1px solid var(--line);border-radius:.4rem}\n"
     "figcaption,.caption,.note{color:var(--soft);font-size:.9rem;margin:.4rem 0}.caption b{color:var(--ink)}.note{max-width:52rem}\n"
     ".scroll{overflow-x:auto;margin:.3rem 0 1rem}.caption{margin-top:1.4rem}\n"
     "table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-nums}th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}\n"
@@ -250,11 +250,11 @@ tw_status tw_report_figure(struct tw_report *report, const char *svg_path, const
                            struct tw_error *err) {
     struct tw_file file;
     TW_TRY(tw_file_map(&file, svg_path, "figure", err));
-    tw_text_append(&report->body, TW_VIEW("<figure><img alt=\""));
+    tw_text_append(&report->body, TW_VIEW("<figure><div><img alt=\""));
     append_html(&report->body, tw_view_of(alt));
     tw_text_append(&report->body, TW_VIEW("\" src=\"data:image/svg+xml;base64,"));
     append_base64(&report->body, file.data, file.size);
-    tw_text_append(&report->body, TW_VIEW("\">\n<figcaption>"));
+    tw_text_append(&report->body, TW_VIEW("\"></div>\n<figcaption>"));
     append_html(&report->body, tw_view_of(caption));
     tw_text_append(&report->body, TW_VIEW("</figcaption></figure>\n"));
     tw_file_unmap(&file);
