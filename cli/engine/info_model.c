@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/info.h"
+#include "engine/engine.h"
 #include "engine/model/model.h"
 #include "engine/tokenizer/chat.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -84,6 +85,24 @@ static void shape(struct tw_table *table, const struct tw_model *model) {
     tw_text_release(&text);
 }
 
+/* What the default backend makes of it on this machine: precision, instruction set, threads. */
+static void computed_by(struct tw_table *table, const struct tw_model *model) {
+    struct tw_engine_options options;
+    struct tw_engine *engine;
+    struct tw_error err = {0};
+    tw_engine_options_init(&options);
+    options.backend = "cpu";
+    if (tw_engine_open(&engine, model, &options, &err) == TW_OK) {
+        struct tw_text text = {0};
+        engine->ops->describe(engine->backend, &text);
+        tw_info_row(table, "computed in", "%s", tw_text_string(&text));
+        tw_text_release(&text);
+        tw_engine_free(engine);
+    } else {
+        tw_info_row(table, "computed in", "nothing here: %s", err.text);
+    }
+}
+
 static void warn_lines(struct tw_view text) {
     while (text.size) {
         const char *end = memchr(text.data, '\n', text.size);
@@ -101,6 +120,7 @@ tw_status tw_info_model(struct tw_table *table, const char *path, struct tw_erro
     warn_lines(tw_text_view(&model->warnings));
     tw_status status = TW_OK;
     if (model->embedding.data) {
+        computed_by(table, model);
         struct tw_tokenizer *tokenizer;
         status = tw_tokenizer_open(&tokenizer, path, err);
         if (status == TW_OK) {

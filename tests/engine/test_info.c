@@ -1,5 +1,6 @@
 /* `tidewake info` of models. */
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/engine/tiny_model.h"
@@ -34,6 +35,22 @@ START_TEST(shows_what_was_understood) {
 }
 END_TEST
 
+START_TEST(says_what_computes) {
+    const char *model = tw_test_golden("engine/models/llama_tied/hf");
+    setenv("TIDEWAKE_CPU", "portable", 1);
+    struct tw_test_run run = tw_test_run("info %s --format csv", model);
+    ck_assert_int_eq(run.exit_status, 0);
+    must_show(&run, "\ncomputed in,\"float32, portable kernels, oneDNN ");
+    must_show(&run, ", no bf16 arithmetic at this level\"\n");
+    tw_test_run_release(&run);
+    setenv("TIDEWAKE_CPU", "vax", 1);
+    run = tw_test_run("info %s --format csv", model);
+    ck_assert_int_eq(run.exit_status, 0);
+    must_show(&run, "\ncomputed in,\"nothing here: environment variable TIDEWAKE_CPU is 'vax': ");
+    tw_test_run_release(&run);
+}
+END_TEST
+
 START_TEST(warns_and_refuses) {
     const char *folder = tw_test_folder();
     struct tw_test_run run = tw_test_run("info %s", tw_tiny_hf(folder, "both", &(struct tw_tiny){.tied = true}));
@@ -59,6 +76,7 @@ Suite *tw_suite_info(void) {
     TCase *tcase = tcase_create("models");
     tcase_set_timeout(tcase, 20);
     tcase_add_test(tcase, shows_what_was_understood);
+    tcase_add_test(tcase, says_what_computes);
     tcase_add_test(tcase, warns_and_refuses);
     suite_add_tcase(suite, tcase);
     return suite;
