@@ -1,10 +1,14 @@
 /* Every command of the table: its help, its example, the man page, completion, and that nothing partial is left behind.
  */
 #include <check.h>
+#include <pty.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/progress_line.h"
 #include "tests/support.h"
 
 START_TEST(every_command_explains_itself) {
@@ -109,6 +113,61 @@ START_TEST(a_table_appears_under_its_name_only_when_complete) {
 }
 END_TEST
 
+/* What a child process writes to a terminal that is its standard error. */
+static void on_terminal(struct tw_text *written, void (*child)(void)) {
+    int terminal;
+    fflush(NULL);
+    const pid_t pid = forkpty(&terminal, NULL, NULL, &(struct winsize){.ws_row = 24, .ws_col = 60});
+    ck_assert(pid >= 0);
+    if (pid == 0) {
+        child();
+        _exit(0);
+    }
+    char buffer[512];
+    for (ssize_t n; (n = read(terminal, buffer, sizeof buffer)) > 0;)
+        tw_text_append(written, (struct tw_view){buffer, (size_t)n});
+    close(terminal);
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void one_long_operation(void) {
+    tw_progress_update(tw_progress_line(), "prefill", 3, 10, "tokens", "layer 2/3, chunk 1/1");
+    sleep(4);
+    tw_progress_line_clear();
+    fputs("then", stderr);
+    sleep(2);
+    fputs(" silence", stderr);
+}
+
+static void a_note_between(void) {
+    struct tw_progress *progress = tw_progress_line();
+    tw_progress_update(progress, "a", 0, 2, "steps", NULL);
+    usleep(400000);
+    tw_progress_update(progress, "a", 1, 2, "steps",
+                       "a detail that is too long for a terminal of sixty columns, as they may be");
+    tw_progress_line_clear();
+    fputs("note\n", stderr);
+}
+
+/* C37: a sign of life at least once a second, also inside an operation; nothing once the line is gone. */
+START_TEST(progress_goes_on_in_a_long_operation) {
+    struct tw_text written = {0};
+    on_terminal(&written, one_long_operation);
+    const char *text = tw_text_string(&written);
+    ck_assert_msg(strstr(text, "prefill  30%  layer 2/3, chunk 1/1"), "%s", text);
+    ck_assert_msg(strstr(text, "(2 s)") && strstr(text, "(3 s)"), "%s", text);
+    ck_assert_msg(strstr(text, "\r\033[Kthen silence"), "%s", text);
+    tw_text_clear(&written);
+    on_terminal(&written, a_note_between);
+    text = tw_text_string(&written);
+    ck_assert_msg(strstr(text, "\ra  50%  a detail that is too long for a terminal of sixty c\033[K\r\033[Knote"),
+                  "%s", text);
+    tw_text_release(&written);
+}
+END_TEST
+
 Suite *tw_suite_cli(void);
 Suite *tw_suite_cli(void) {
     Suite *suite = suite_create("cli");
@@ -118,6 +177,7 @@ Suite *tw_suite_cli(void) {
     tcase_add_test(c, examples_are_parsed);
     tcase_add_test(c, manual_and_completion_name_every_command);
     tcase_add_test(c, a_table_appears_under_its_name_only_when_complete);
+    tcase_add_test(c, progress_goes_on_in_a_long_operation);
     suite_add_tcase(suite, c);
     return suite;
 }
