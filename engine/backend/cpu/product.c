@@ -43,9 +43,7 @@ static dnnl_cpu_isa_t isa_of(enum tw_cpu_level level) {
     }
 }
 
-static void hold_to(enum tw_cpu_level level) {
-    if (level != tw_cpu_level_of_machine()) (void)dnnl_set_max_cpu_isa(isa_of(level));
-}
+static void hold_to(enum tw_cpu_level level) { (void)dnnl_set_max_cpu_isa(isa_of(level)); }
 
 tw_status tw_cpu_products_create(struct tw_cpu_products **products, enum tw_cpu_level level, size_t n_threads,
                                  struct tw_error *err) {
