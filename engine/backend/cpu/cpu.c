@@ -96,6 +96,7 @@ static tw_status cpu_open(struct tw_backend **backend, const struct tw_model *mo
     b->kernels = bf16 ? tw_cpu_kernels_bf16(b->level) : b->float_kernels;
     b->common = tw_cpu_common(b->level);
     b->scale = (float)(model->config.attention_scale * 1.44269504088896340736);
+    tw_cpu_team_init(&b->team, b->options.n_threads);
     tw_cpu_pace_init(&b->pace, b->options.n_threads);
     accountant->source = tw_memory_host;
     b->rope = calloc(b->shape.n_rope_tables, sizeof *b->rope);

@@ -15,6 +15,7 @@
 #include "engine/backend/cpu/pack.h"
 #include "engine/backend/cpu/product.h"
 #include "engine/backend/cpu/sizes.h"
+#include "engine/backend/cpu/team.h"
 #include "engine/backend/image.h"
 
 enum tw_cpu_matrix { TW_CPU_QKV, TW_CPU_OUTPUT, TW_CPU_GATE_UP, TW_CPU_DOWN, TW_CPU_N_MATRICES };
@@ -51,7 +52,8 @@ struct tw_backend {
     size_t *rope_of_layer;               /* [n_layers] */
     size_t chunk_position;               /* of the chunk that is being run: its first row's */
     size_t rotated_position;             /* decoding: the position of the rotation tables, SIZE_MAX: none */
-    struct tw_cpu_pace pace;
+    struct tw_cpu_team team;             /* of prefill */
+    struct tw_cpu_pace pace;             /* of decoding */
 };
 
 /* Buffers of the moments, in the order of the image's lists. */

@@ -227,7 +227,7 @@ tw_status tw_cpu_log_row(struct tw_backend *b, size_t l, const struct tw_kv *kv,
     };
     tw_cpu_log_layout(&s.layout, &b->shape, top_k);
     const size_t n_tasks = b->shape.n_heads * TW_CPU_LOG_PARTS;
-#pragma omp parallel num_threads((int)b->options.n_threads)
+#pragma omp parallel num_threads((int)tw_cpu_team_threads(&b->team))
     {
 #pragma omp for schedule(dynamic, 2)
         for (size_t task = 0; task < n_tasks; task++)

@@ -72,7 +72,7 @@ tw_status tw_cpu_observe(struct tw_backend *b, size_t l, const struct tw_kv *kv,
     const struct pass p = {b, kv, observation, b->model->layers[l].sliding_window};
     const struct runs runs = runs_of(b, observation);
     const size_t pieces = tw_divide_up(runs.length, TASK_ROWS), a_head = runs.n * pieces;
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)b->options.n_threads)
+#pragma omp parallel for schedule(dynamic, 1) num_threads((int)tw_cpu_team_threads(&b->team))
     for (size_t task = 0; task < kv->n_kv_heads * a_head; task++) {
         const size_t run = task % a_head / pieces, piece = task % pieces;
         const size_t row = run * runs.step + piece * TASK_ROWS;
@@ -143,7 +143,7 @@ tw_status tw_cpu_score(struct tw_backend *b, size_t l, const struct tw_kv *kv, c
     if (n == 0) return TW_OK;
     const struct pass p = {b, kv, observation, b->model->layers[l].sliding_window};
     const size_t start = first / 64, n_blocks = tw_divide_up(first + n, 64) - start;
-#pragma omp parallel for schedule(dynamic, 2) num_threads((int)b->options.n_threads)
+#pragma omp parallel for schedule(dynamic, 2) num_threads((int)tw_cpu_team_threads(&b->team))
     for (size_t task = 0; task < kv->n_kv_heads * n_blocks; task++) {
         const size_t g = task / n_blocks, block = (start + task % n_blocks) * 64;
         const size_t from = tw_max_size(first, block), to = tw_min_size(first + n, block + 64);
@@ -163,7 +163,7 @@ tw_status tw_cpu_score(struct tw_backend *b, size_t l, const struct tw_kv *kv, c
 tw_status tw_cpu_key_mean(struct tw_backend *b, const struct tw_kv *kv, double *key_mean, struct tw_error *err) {
     (void)err;
     const size_t d = kv->head_dim;
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)b->options.n_threads)
+#pragma omp parallel for schedule(dynamic, 1) num_threads((int)tw_cpu_team_threads(&b->team))
     for (size_t g = 0; g < kv->n_kv_heads; g++) {
         double *mean = key_mean + g * d;
         float *key = (float *)(void *)(tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.row);
@@ -207,7 +207,7 @@ tw_status tw_cpu_gather(struct tw_backend *b, struct tw_kv *to, const struct tw_
     tw_kv_gather_books(to, from, kept, n_kept);
     const size_t pieces = tw_divide_up(tw_kv_longest(to), 512);
     /* Pieces are whole pairs of rows. */
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)b->options.n_threads)
+#pragma omp parallel for schedule(dynamic, 1) num_threads((int)tw_cpu_team_threads(&b->team))
     for (size_t task = 0; task < to->n_kv_heads * pieces; task++) {
         const size_t g = task / pieces, first = task % pieces * 512;
         for (size_t r = first; r < first + 512 && r < n_kept[g]; r++) copy_row(b, to, from, g, r, (size_t)kept[g][r]);

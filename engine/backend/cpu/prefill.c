@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "engine/backend/cpu/cpu.h"
 
 tw_status tw_cpu_embed(struct tw_backend *b, struct tw_bridge *bridge, size_t first_row, const int32_t *tokens,
                        size_t n, struct tw_error *err) {
     (void)err;
     assert(first_row + n <= bridge->n_rows);
-#pragma omp parallel for schedule(static) num_threads((int)b->options.n_threads)
+#pragma omp parallel for schedule(static) num_threads((int)tw_cpu_team_threads(&b->team))
     for (size_t i = 0; i < n; i++) {
         float *row = (float *)(void *)(tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.row);
         assert(tokens[i] >= 0 && (size_t)tokens[i] < b->model->embedding.n_rows);
@@ -52,12 +53,20 @@ tw_status tw_cpu_layer_begin(struct tw_backend *b, size_t l, struct tw_error *er
         };
         first_task[m + 1] = first_task[m] + tw_cpu_pack_tasks(&packs[m]);
     }
-#pragma omp parallel for schedule(dynamic, 4) num_threads((int)b->options.n_threads)
-    for (size_t task = 0; task < first_task[TW_CPU_N_MATRICES]; task++) {
-        size_t m = 0;
-        while (task >= first_task[m + 1]) m++;
-        tw_cpu_pack_run(&packs[m], task - first_task[m]);
+    double work = 0;
+    const double started = tw_clock_seconds();
+#pragma omp parallel num_threads((int)tw_cpu_team_threads(&b->team)) reduction(+ : work)
+    {
+        const double began = tw_clock_thread_seconds();
+#pragma omp for schedule(dynamic, 4) nowait
+        for (size_t task = 0; task < first_task[TW_CPU_N_MATRICES]; task++) {
+            size_t m = 0;
+            while (task >= first_task[m + 1]) m++;
+            tw_cpu_pack_run(&packs[m], task - first_task[m]);
+        }
+        work += tw_clock_thread_seconds() - began;
     }
+    tw_cpu_team_took(&b->team, tw_clock_seconds() - started, work);
     if (b->bias) {
         float *bias = b->open.buffer[TW_CPU_OPEN_BIAS].data;
         const size_t query_width = b->shape.n_heads * b->shape.head_dim;
@@ -151,10 +160,13 @@ typedef tw_status stage_fn(struct chunk *c, const struct block *k, struct tw_err
 static tw_status run_blocks(struct chunk *c, stage_fn *const *stages, size_t n_stages, struct tw_error *err) {
     const size_t rounds = c->b->shape.whole_rows ? n_stages : 1;
     for (size_t round = 0; round < rounds; round++) {
-#pragma omp parallel num_threads((int)c->b->options.n_threads)
+        double work = 0;
+        const double started = tw_clock_seconds();
+#pragma omp parallel num_threads((int)tw_cpu_team_threads(&c->b->team)) reduction(+ : work)
         {
+            const double began = tw_clock_thread_seconds();
             omp_set_num_threads(1); /* of a product inside */
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
             for (size_t index = first_block(c); index < end_block(c); index++) {
                 const struct block k = block_of(c, index);
                 struct tw_error error = {0};
@@ -169,7 +181,9 @@ static tw_status run_blocks(struct chunk *c, stage_fn *const *stages, size_t n_s
                     }
                 }
             }
+            work += tw_clock_thread_seconds() - began;
         }
+        tw_cpu_team_took(&c->b->team, tw_clock_seconds() - started, work);
     }
     if (c->status != TW_OK && err) *err = c->error;
     return c->status;
@@ -362,15 +376,23 @@ tw_status tw_cpu_attend(struct tw_backend *b, size_t l, const struct tw_kv *kv, 
     const size_t step = a.scores ? EAGER_ROWS : tw_max_size(TW_CPU_TILE_ROWS / tw_cpu_group(b), 1);
     const size_t n_steps = tw_divide_up(n, step), n_units = a.scores ? b->shape.n_heads : b->shape.n_kv_heads;
     /* The last positions see most: longest first, so that threads end together. */
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)b->options.n_threads)
-    for (size_t task = 0; task < n_steps * n_units; task++) {
-        const size_t i = (n_steps - 1 - task / n_units) * step, unit = task % n_units;
-        const size_t n_positions = tw_min_size(step, n - i);
-        if (a.scores)
-            attend_eager(&a, unit, i, n_positions);
-        else
-            attend_tile(&a, unit, i, n_positions);
+    double work = 0;
+    const double started = tw_clock_seconds();
+#pragma omp parallel num_threads((int)tw_cpu_team_threads(&b->team)) reduction(+ : work)
+    {
+        const double began = tw_clock_thread_seconds();
+#pragma omp for schedule(dynamic, 1) nowait
+        for (size_t task = 0; task < n_steps * n_units; task++) {
+            const size_t i = (n_steps - 1 - task / n_units) * step, unit = task % n_units;
+            const size_t n_positions = tw_min_size(step, n - i);
+            if (a.scores)
+                attend_eager(&a, unit, i, n_positions);
+            else
+                attend_tile(&a, unit, i, n_positions);
+        }
+        work += tw_clock_thread_seconds() - began;
     }
+    tw_cpu_team_took(&b->team, tw_clock_seconds() - started, work);
     tw_buffers_release(&eager, b->accountant);
     return TW_OK;
 }
