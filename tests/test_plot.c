@@ -1,5 +1,6 @@
 /* Figures: what is in them, names as typed, gaps, fallbacks of terminals, and gnuplot missing. */
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,39 @@ START_TEST(the_kept_script_draws_the_same_figure) {
                       write_table(folder, simple), folder, folder, folder, folder, folder, folder);
     ck_assert_msg(run.exit_status == 0, "%s%s", tw_text_string(&run.out), tw_text_string(&run.err));
     tw_test_run_release(&run);
+}
+END_TEST
+
+/* Numbers beside points keep clear of each other, few events or many: of any two in a panel the boxes are disjoint. */
+START_TEST(lead_labels_do_not_overlap) {
+    static const char *const traces[] = {"replay/long.h5", "replay/study", "replay/ties.h5"};
+    struct {
+        double x, y;
+        size_t letters, panel;
+    } labels[128];
+    const char *const folder = tw_test_folder();
+    struct tw_test_run run = tw_test_run("plot precision-recall %s -o %s --keep-script", tw_test_golden(traces[_i]),
+                                         tw_test_path(folder, "fig.svg"));
+    ck_assert_msg(run.exit_status == 0, "%s", tw_text_string(&run.err));
+    tw_test_run_release(&run);
+    char *const script = tw_test_read_file(tw_test_path(folder, "fig.gp"), NULL);
+    size_t n = 0, panel = 0;
+    for (char *line = script; line && n < 128; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        char text[64];
+        panel += strncmp(line, "unset label\n", 12) == 0;
+        if (sscanf(line, "set label '%63[0-9,]' at first %lf, first %lf", text, &labels[n].x, &labels[n].y) != 3)
+            continue;
+        labels[n].letters = strlen(text);
+        labels[n++].panel = panel;
+    }
+    ck_assert_uint_gt(n, 4);
+    ck_assert_uint_eq(panel, 2);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < i; j++)
+            ck_assert_msg(labels[i].panel != labels[j].panel || fabs(labels[i].y - labels[j].y) > 0.04 ||
+                              fabs(labels[i].x - labels[j].x) > 0.01 * (double)(labels[i].letters + labels[j].letters),
+                          "labels at %g, %g and %g, %g", labels[i].x, labels[i].y, labels[j].x, labels[j].y);
+    free(script);
 }
 END_TEST
 
@@ -398,6 +432,7 @@ Suite *tw_suite_plot(void) {
     tcase_add_test(figures, a_gap_breaks_the_curve);
     tcase_add_test(figures, runs_are_averaged_with_bars);
     tcase_add_test(figures, the_kept_script_draws_the_same_figure);
+    tcase_add_loop_test(figures, lead_labels_do_not_overlap, 0, 3);
     tcase_add_test(figures, the_locale_changes_nothing);
     tcase_add_loop_test(figures, every_kind_draws, 0, N_KINDS);
     suite_add_tcase(suite, figures);

@@ -156,9 +156,9 @@ static tw_status compare_ways(struct tw_study_model_runs *m, const struct tw_tas
             status = score_prompts(m, &ways[w], encoded, prompts, n, task->answer_tokens, &sum, &right, err);
             if (status == TW_OK) status = keep(kept->path, &key, sum, right, err);
             if (status == TW_OK)
-                tw_note("%s, %zu tokens, %s %s %s: %zu of %zu right, in %.1f s", task->name, context, ways[w].schedule,
-                        ways[w].budget ? ways[w].selector : "", ways[w].budget_text, right, n,
-                        tw_clock_seconds() - begin);
+                tw_note("%s, %zu tokens, %s, %s%s%s: %zu of %zu right, in %.1f s", task->name, context,
+                        ways[w].schedule, ways[w].budget ? ways[w].selector : "", ways[w].budget ? ", " : "",
+                        ways[w].budget_text, right, n, tw_clock_seconds() - begin);
         }
         tw_text_release(&key);
         if (status == TW_E_OPTION || status == TW_E_UNSUPPORTED) { /* a selector that this schedule does not have */
