@@ -64,6 +64,9 @@ START_TEST(runs_that_are_there_are_not_repeated) {
     ck_assert_uint_eq(count(quality, "tiny,cot,100,tide,"), 3); /* two selectors at 40, and full */
     ck_assert_uint_eq(count(quality, "tiny,cot,100,postprefill,"), 3);
     free(quality);
+    char *report = tw_test_read_file(tw_test_path(folder, "out/report.html"), NULL);
+    ck_assert_ptr_nonnull(strstr(report, "<th>tide</th><th>postprefill</th>")); /* equal scores stand side by side */
+    free(report);
 }
 END_TEST
 
