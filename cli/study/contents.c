@@ -194,6 +194,7 @@ static tw_status write_replay(struct tw_study *study, struct tw_report *report, 
         tw_report_table(
             report, &table,
             &(struct tw_report_listing){.caption = "Miss rate (misses / accesses) by policy, mean over runs",
+                                        .n_keys = 5,
                                         .csv = "tables/average.csv"});
         tw_report_note(report,
                        "The budget is in pages a head (pages a KV head for the unit kv), page_size in tokens. At "
@@ -313,6 +314,7 @@ static void write_quality(struct tw_study *study, struct tw_report *report) {
     tw_report_section(report, "Answers under compression");
     tw_report_table(report, &table,
                     &(struct tw_report_listing){.caption = "Score of the answers under each schedule",
+                                                .n_keys = 6,
                                                 .csv = "tables/quality.csv"});
     tw_report_note(report,
                    "The same prompts go to every schedule, selector and budget (in tokens a KV head; without one, "

@@ -165,7 +165,7 @@ static void append_name(struct tw_text *out, const char *name) {
     }
 }
 
-static size_t choose_columns(struct column *columns, const struct tw_table *table, const char *names) {
+static size_t choose_columns(struct column *columns, const struct tw_table *table, const char *names, size_t n_keys) {
     size_t n = 0;
     if (!names)
         for (; n < table->n_columns; n++) columns[n] = look_at(table, n);
@@ -176,6 +176,7 @@ static size_t choose_columns(struct column *columns, const struct tw_table *tabl
                 columns[n++] = look_at(table, c);
                 break;
             }
+    for (size_t c = n_keys; n_keys && c < n; c++) columns[c].constant = false;
     size_t varying = 0;
     for (size_t c = 0; c < n; c++) varying += !columns[c].constant;
     for (size_t c = 0; c < n; c++) columns[c].constant = columns[c].constant && varying;
@@ -212,7 +213,7 @@ void tw_report_table(struct tw_report *report, const struct tw_table *table, con
         out->failed = true;
         return;
     }
-    const size_t n = choose_columns(columns, table, listing->columns);
+    const size_t n = choose_columns(columns, table, listing->columns, listing->n_keys);
     append_caption(out, table, columns, n, listing);
     tw_text_append(out, TW_VIEW("<div class=\"scroll\"><table>\n<thead><tr>"));
     for (size_t c = 0; c < n; c++) {

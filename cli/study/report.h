@@ -39,6 +39,7 @@ void tw_report_fold_end(struct tw_report *report);
 struct tw_report_listing {
     const char *caption;
     const char *columns; /* "miss_rate,runs": these, in this order, those that the table has; NULL: all */
+    size_t n_keys;       /* only so many of the columns, from the left, may move into the caption; 0: any */
     size_t max_rows;     /* 0: all; otherwise a note says how many there are */
     const char *csv;
 };
