@@ -104,26 +104,29 @@ static void draw_panel(struct tw_figure *figure, const struct chart *chart, size
     bool first = true;
     for (size_t c = 0; c < chart->curves.n; c++) {
         size_t block = SIZE_MAX;
+        bool above = false;
         for (size_t i = 0; i < chart->n; i++) {
             const struct point *const p = &chart->points[i];
             if (p->panel != panel || p->curve != c) continue;
             if (block == SIZE_MAX) block = tw_figure_begin_block(figure);
             tw_figure_number(figure, p->seconds / p->n);
             tw_figure_number(figure, p->bytes / unit);
-            if (isnan(p->chunk))
-                tw_text_append(&figure->data, TW_VIEW("\"\"\n"));
-            else
-                tw_text_printf(&figure->data, "\"%.0f\"\n", p->chunk);
+            /* Labels above and below the curve in turns: points of neighbouring chunks lie close. */
+            char label[32] = "";
+            if (!isnan(p->chunk)) snprintf(label, sizeof label, "%.0f", p->chunk);
+            above = !above;
+            tw_text_printf(&figure->data, "\"%s\" \"%s\"\n", above ? label : "", above ? "" : label);
         }
         if (block == SIZE_MAX) continue;
         tw_figure_end_block(figure);
         tw_text_printf(script, "%s $d%zu using 1:2 with linespoints", first ? "" : ", \\\n ", block);
         tw_figure_look(script, c);
-        tw_text_printf(
-            script,
-            " linewidth 1.4 pointsize 1*mark notitle, \\\n  $d%zu using 1:2:3 with labels left font small offset 0.8,0.55 "
-            "textcolor rgb '%s' notitle",
-            block, tw_figure_colour(c));
+        tw_text_append(script, TW_VIEW(" linewidth 1.4 pointsize 1*mark notitle"));
+        for (int below = 0; below < 2; below++)
+            tw_text_printf(
+                script,
+                ", \\\n  $d%zu using 1:2:%d with labels left font small offset 0.8,%s textcolor rgb '%s' notitle",
+                block, 3 + below, below ? "-0.6" : "0.55", tw_figure_colour(c));
         first = false;
     }
     if (first) tw_text_append(script, TW_VIEW(" NaN notitle"));

@@ -3,7 +3,8 @@
  *
  * The table is a log: a row says that from `seconds` (since the prefill began) on, `category` holds `bytes` under
  * `schedule`. Rows of a schedule may come in any order; a category that has no row yet holds nothing. Optional columns
- * `model`, `context` and `chunk` go into the titles; rows that differ in them are panels of their own.
+ * `model`, `selector`, `dtype`, `budget`, `context` and `chunk` tell prefills apart as `schedule` does: those that
+ * differ stand over the panels, those that all share over the figure.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ struct log {
     struct change *changes;
     size_t n;
     struct tw_plot_names panels, categories;
+    char common[600]; /* what all panels share */
 };
 
 static int by_panel_time(const void *a, const void *b) {
@@ -34,20 +36,49 @@ static int by_panel_time(const void *a, const void *b) {
     return (x->order > y->order) - (x->order < y->order);
 }
 
-static void panel_title(char *title, size_t size, const struct tw_table *table, size_t row) {
-    static const struct {
-        const char *column, *before;
-    } parts[] = {{"schedule", ""}, {"model", ", "}, {"context", ", context "}, {"chunk", ", chunk "}};
-    size_t n = 0;
-    title[0] = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        char buffer[32];
-        const char *const text = tw_plot_cell_text(buffer, table, row, tw_table_column(table, parts[i].column));
-        if (*text && n < size) n += (size_t)snprintf(title + n, size - n, "%s%s", parts[i].before, text);
+/* What tells prefills apart. */
+static const struct {
+    const char *column, *before;
+} parts[] = {{"schedule", ""},      {"model", ""},           {"selector", ""},   {"dtype", ""},
+             {"budget", "budget "}, {"context", "context "}, {"chunk", "chunk "}};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+/* Which of them are the same in every row that is drawn. */
+static void find_common(bool common[N_PARTS], const struct tw_plot_input *input,
+                        const struct tw_plot_options *options) {
+    for (size_t i = 0; i < N_PARTS; i++) {
+        char first[64], buffer[32];
+        bool any = false;
+        common[i] = i > 0; /* the schedule stands over its panel in any case */
+        for (size_t t = 0; common[i] && t < input->n_tables; t++) {
+            const struct tw_table *const table = &input->tables[t];
+            const size_t column = tw_table_column(table, parts[i].column);
+            for (size_t row = 0; common[i] && row < table->n_rows; row++) {
+                if (!tw_plot_row_wanted(table, row, options)) continue;
+                const char *const text = tw_plot_cell_text(buffer, table, row, column);
+                if (any) common[i] = strncmp(first, text, sizeof first - 1) == 0;
+                if (!any) snprintf(first, sizeof first, "%s", text);
+                any = true;
+            }
+        }
     }
 }
 
-static tw_status collect(struct log *log, const struct tw_table *table, const char *name,
+/* The parts that are, or are not, common, in a row of the table. */
+static void describe(char *title, size_t size, const bool common[N_PARTS], bool which, const struct tw_table *table,
+                     size_t row) {
+    size_t n = 0;
+    title[0] = 0;
+    for (size_t i = 0; i < N_PARTS; i++) {
+        char buffer[32];
+        if (common[i] != which) continue;
+        const char *const text = tw_plot_cell_text(buffer, table, row, tw_table_column(table, parts[i].column));
+        if (*text && n < size)
+            n += (size_t)snprintf(title + n, size - n, "%s%s%s", n ? ", " : "", parts[i].before, text);
+    }
+}
+
+static tw_status collect(struct log *log, const bool common[N_PARTS], const struct tw_table *table, const char *name,
                          const struct tw_plot_options *options, struct tw_error *err) {
     TW_TRY(tw_plot_need_columns(table, name, tw_plot_timeline.columns, err));
     const size_t seconds = tw_table_column(table, "seconds"), bytes = tw_table_column(table, "bytes");
@@ -58,7 +89,8 @@ static tw_status collect(struct log *log, const struct tw_table *table, const ch
     for (size_t row = 0; row < table->n_rows; row++) {
         char title[600], buffer[32];
         if (!tw_plot_row_wanted(table, row, options)) continue;
-        panel_title(title, sizeof title, table, row);
+        describe(title, sizeof title, common, false, table, row);
+        if (!log->common[0]) describe(log->common, sizeof log->common, common, true, table, row);
         struct change c = {.panel = tw_plot_name(&log->panels, title),
                            .category = tw_plot_name(&log->categories, tw_plot_cell_text(buffer, table, row, category)),
                            .order = log->n,
@@ -202,7 +234,7 @@ static tw_status draw(struct tw_figure *figure, const struct tw_plot_options *op
         const double unit = large ? 1024.0 * 1024 * 1024 : 1024.0 * 1024;
         struct tw_plot_panels places = {
             .n = log->panels.n, .legend_width = 200, .panel_width = 430, .panel_height = 380};
-        tw_plot_panels_begin(figure, &places, options->title);
+        tw_plot_panels_begin(figure, &places, options->title ? options->title : log->common);
         for (size_t p = 0; p < log->panels.n; p++) {
             char title[700];
             snprintf(title, sizeof title, "%s: peak %.4g %s", log->panels.items[p], levels[p].peak / unit,
@@ -228,8 +260,10 @@ static tw_status make(struct tw_figure *figure, const struct tw_plot_input *inpu
                       const struct tw_plot_options *options, struct tw_error *err) {
     struct log log = {0};
     tw_status status = TW_OK;
+    bool common[N_PARTS];
+    find_common(common, input, options);
     for (size_t i = 0; i < input->n_tables; i++)
-        TW_TRY_GOTO(status, done, collect(&log, &input->tables[i], input->names[i], options, err));
+        TW_TRY_GOTO(status, done, collect(&log, common, &input->tables[i], input->names[i], options, err));
     if (!log.n) {
         status = TW_FAIL(err, TW_E_INPUT, "table '%s' has no rows of what was asked for", input->names[0]);
         goto done;

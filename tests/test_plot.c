@@ -290,6 +290,10 @@ END_TEST
 /* Every kind: draws without a word from gnuplot, holds what it should, in every format. */
 static const char log_csv[] = "schedule,seconds,category,bytes\none_shot,0,weights,1048576\none_shot,1,cache,2097152\n"
                               "tide,0,weights,1048576\ntide,2,cache,524288\none_shot,2,cache,0\n";
+/* Two budgets of one schedule are two prefills; what all share stands over the figure once. */
+static const char budgets_csv[] = "schedule,model,budget,context,chunk,seconds,category,bytes\n"
+                                  "tide,m_1,8,100,16,0,weights,1048576\ntide,m_1,16,100,16,0,weights,2097152\n"
+                                  "tide,m_1,16,100,16,1,weights,1048576\n";
 static const char prefill_csv[] =
     "model,schedule,context,chunk,prefill_seconds,peak_bytes\nm_1,tide,2048,512,1.5,200000000\n"
     "m_1,tide,2048,1024,1.25,250000000\nm_1,oneshot,2048,,1,400000000\nm_1,block,2048,512,,\n";
@@ -307,6 +311,12 @@ static const struct {
      NULL,
      "",
      {">one_shot: peak 3 MiB<", ">tide: peak 1.5 MiB<", ">weights<", ">memory (MiB)<"},
+     NULL},
+    {"timeline",
+     budgets_csv,
+     NULL,
+     "",
+     {">m_1, context 100, chunk 16<", ">tide, budget 8: peak 1 MiB<", ">tide, budget 16: peak 2 MiB<"},
      NULL},
     {"pareto",
      prefill_csv,

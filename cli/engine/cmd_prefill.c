@@ -161,15 +161,15 @@ done:
 
 /* ---- one run ---- */
 
+static const char *const event_columns[] = {"model", "seconds", "phase", "category", "bytes"};
+
 static void add_timeline(struct prefilling *p, const struct tw_configuration *c, const struct tw_engine *engine) {
     const struct tw_accountant *books = &engine->accountant;
     for (size_t i = 0; i < books->n_events; i++) {
         const struct tw_account_event *event = &books->events[i];
         tw_table_begin_row(&p->timeline);
-        tw_table_put_text(&p->timeline, c->schedule);
+        tw_configuration_put(&p->timeline, c);
         tw_table_put_text(&p->timeline, p->model->config.name);
-        tw_table_put_uint(&p->timeline, c->context);
-        tw_table_put_uint(&p->timeline, c->chunk);
         tw_table_put_double(&p->timeline, event->seconds);
         tw_table_put_text(&p->timeline, tw_phase_names[event->phase]);
         tw_table_put_text(&p->timeline, tw_category_names[event->category]);
@@ -376,11 +376,13 @@ static tw_status write_comparison(struct prefilling *p, const struct tw_configur
     for (size_t i = 0; i < sizeof time_columns / sizeof *time_columns; i++)
         tw_table_add_column(&table, time_columns[i]);
     tw_measurement_add_columns(&table);
+    tw_table_add_column(&table, "model");
     for (size_t i = 0; i < list->n; i++) {
         tw_table_begin_row(&table);
         tw_configuration_put(&table, &list->at[i]);
         put_times(&table, p, &list->at[i], &outcomes[i]);
         tw_measurement_put(&table, &outcomes[i].measurement);
+        tw_table_put_text(&table, p->model->config.name);
         if (outcomes[i].measurement.on_device) {
             parts[3] = tw_device_layout;
             n_parts = 4;
@@ -530,8 +532,6 @@ static tw_status run_workload(struct prefilling *p, const struct tw_configuratio
 }
 
 static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
-    static const char *const timeline_columns[] = {"schedule", "model", "context",  "chunk",
-                                                   "seconds",  "phase", "category", "bytes"};
     const struct prefill_options *options = invocation->options;
     const bool has_input = options->input.prompt || options->input.text || options->input.tokens;
     struct prefilling p = {.invocation = invocation, .options = options};
@@ -543,7 +543,9 @@ static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
         return TW_FAIL(err, TW_E_OPTION, "--runs makes prompts of its own: not with --prompt, --text or --tokens");
     if (options->layers && strcmp(options->reference, "none") == 0)
         return TW_FAIL(err, TW_E_OPTION, "--layers needs --reference oneshot");
-    tw_table_init(&p.timeline, timeline_columns, sizeof timeline_columns / sizeof *timeline_columns);
+    tw_table_init(&p.timeline, tw_configuration_columns, TW_CONFIGURATION_N_COLUMNS);
+    for (size_t i = 0; i < sizeof event_columns / sizeof *event_columns; i++)
+        tw_table_add_column(&p.timeline, event_columns[i]);
     TW_TRY_GOTO(status, done, tw_open_model(&p.model, &p.tokenizer, invocation->operands[0], err));
     if (has_input) TW_TRY_GOTO(status, done, tw_read_input(&p.input, p.tokenizer, &options->input, false, err));
     if (has_input) whole = p.input.n;

@@ -41,7 +41,7 @@ const struct tw_layout_column tw_measurement_layout[] = {
     {.name = "steady_bytes", .heading = "steady", .shown = TW_SHOWN_BYTES},
     {.name = "transient_bytes", .heading = "transient", .shown = TW_SHOWN_BYTES},
     {.name = "cache_bytes", .heading = "cache", .shown = TW_SHOWN_BYTES},
-    {.name = "resident_bytes", .heading = "process", .shown = TW_SHOWN_BYTES},
+    {.name = "resident_bytes", .heading = "resident", .shown = TW_SHOWN_BYTES},
     {.title = "Peaks of the larger categories (--detail has all)",
      .name = "weights_bytes",
      .heading = "weights",
@@ -57,7 +57,7 @@ const struct tw_layout_column tw_measurement_layout[] = {
 
 const struct tw_layout_column tw_device_layout[] = {
     {.title = "Device", .name = "reserved_bytes", .heading = "reserved", .shown = TW_SHOWN_BYTES},
-    {.name = "process_bytes", .heading = "process", .shown = TW_SHOWN_BYTES},
+    {.name = "process_bytes", .heading = "process (NVML)", .shown = TW_SHOWN_BYTES},
     {.name = "inactive_split_bytes", .heading = "inactive splits", .shown = TW_SHOWN_BYTES},
     {.name = "largest_inactive_split_bytes", .heading = "largest", .shown = TW_SHOWN_BYTES},
     {.name = "allocation_retries", .heading = "retries"},
