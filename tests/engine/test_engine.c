@@ -123,78 +123,6 @@ START_TEST(hidden_states_do_not_depend_on_selector_or_budget) {
 }
 END_TEST
 
-/* Positions kept by every head of every layer, as one list. */
-static int32_t *kept_positions(const struct tw_engine *engine, size_t *n) {
-    *n = engine->retained_rows;
-    int32_t *positions = malloc((*n + 1) * sizeof *positions);
-    size_t at = 0;
-    for (size_t l = 0; l < engine->model->config.n_layers; l++)
-        for (size_t g = 0; g < engine->model->config.n_kv_heads; g++)
-            for (size_t r = 0; r < engine->cache[l].length[g]; r++)
-                positions[at++] = (int32_t)tw_kv_position(&engine->cache[l], g, r);
-    return positions;
-}
-
-/* With the same selector and budget tide keeps and answers what postprefill does, to the bit of every logit. */
-START_TEST(answers_do_not_depend_on_the_schedule) {
-    static const char *const selectors[] = {"snapkv",
-                                            "snapkv:kernel=7:pool=max",
-                                            "pyramidkv:beta=3",
-                                            "adakv",
-                                            "adakv:share=0.5",
-                                            "chunkkv",
-                                            "chunkkv:size=20",
-                                            "keydiff",
-                                            "keydiff:online=1",
-                                            "recent",
-                                            "recent:sinks=4",
-                                            "knorm",
-                                            "random"};
-    static const size_t budgets[] = {40, 130};
-    const size_t n = 300, n_steps = 8;
-    const enum tw_dtype dtype = _i < 2 ? TW_DTYPE_F32 : TW_DTYPE_AUTO;
-    struct tw_tiny_shape shape = tw_tiny_llama;
-    shape.n_layers = 3;
-    struct tw_model *model = tw_tiny_model(&shape, 31);
-    int32_t *tokens = tw_tiny_tokens(model, n, 31);
-    for (size_t s = 0; s < sizeof selectors / sizeof *selectors; s++)
-        for (size_t b = 0; b < 2; b++) {
-            const size_t row = model->config.n_vocab * sizeof(float);
-            float *expected = malloc(n_steps * row);
-            int32_t *kept = NULL;
-            size_t n_kept;
-            for (size_t r = 0; r < 3; r++) {
-                struct tw_engine_options options =
-                    tiny_options((const char *[]){"postprefill", "tide", "postprefill:rows=block"}[r], selectors[s], 70,
-                                 16, budgets[b]);
-                options.backend = _i ? "cpu" : "ref";
-                options.backend_options.dtype = dtype;
-                struct tw_engine *engine = tw_tiny_engine(model, &options);
-                prefill(engine, tokens, n, 0);
-                int32_t *found = kept_positions(engine, &n_kept);
-                if (kept) ck_assert_mem_eq(found, kept, n_kept * sizeof *found);
-                if (!kept)
-                    kept = found;
-                else
-                    free(found);
-                for (size_t t = 0; t < n_steps; t++) {
-                    struct tw_error err = {0};
-                    if (r == 0) memcpy((char *)expected + t * row, tw_engine_logits(engine), row);
-                    ck_assert_msg(memcmp((char *)expected + t * row, tw_engine_logits(engine), row) == 0,
-                                  "%s, budget %zu, %s, step %zu", selectors[s], budgets[b], options.schedule, t);
-                    const int32_t token = tw_sample_greedy(tw_engine_logits(engine), model->config.n_vocab);
-                    ck_assert(tw_engine_decode(engine, token, NULL, &err) == TW_OK);
-                }
-                tw_engine_free(engine);
-            }
-            free(kept);
-            free(expected);
-        }
-    free(tokens);
-    tw_tiny_free(model);
-}
-END_TEST
-
 /* C15, for every selector and layer-major schedule. */
 START_TEST(selections_do_not_depend_on_the_chunk) {
     const size_t n = 64, budget = 16;
@@ -209,7 +137,7 @@ START_TEST(selections_do_not_depend_on_the_chunk) {
             prefill(engine, tokens, n, 0);
             ck_assert_uint_eq(engine->retained_rows, budget * model->config.n_layers * model->config.n_kv_heads);
             size_t n_kept;
-            int32_t *kept = kept_positions(engine, &n_kept);
+            int32_t *kept = tw_tiny_kept(engine, &n_kept);
             if (expected) ck_assert_mem_eq(kept, expected, n_kept * sizeof *kept);
             if (!expected)
                 expected = kept;
@@ -654,7 +582,6 @@ Suite *tw_suite_engine(void) {
     tcase_add_test(tcase, block_eviction_is_not_simulated);
     tcase_add_test(tcase, hidden_states_do_not_depend_on_selector_or_budget);
     tcase_add_test(tcase, selections_do_not_depend_on_the_chunk);
-    tcase_add_loop_test(tcase, answers_do_not_depend_on_the_schedule, 0, 3);
     tcase_add_test(tcase, block_keeps_its_budget);
     tcase_add_test(tcase, ties_go_to_the_lower_position);
     tcase_add_loop_test(tcase, decoding_goes_on_at_absolute_positions, 0, 3);

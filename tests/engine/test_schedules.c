@@ -8,6 +8,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/level.h"
+#include "engine/sample.h"
 #include "tests/engine/tiny.h"
 #include "tests/support.h"
 
@@ -109,6 +110,66 @@ START_TEST(nor_at_any_instruction_set) {
 }
 END_TEST
 
+/* With the same selector and budget tide keeps and answers what postprefill does, to the bit of every logit. */
+START_TEST(answers_do_not_depend_on_the_schedule) {
+    static const char *const selectors[] = {"snapkv",
+                                            "snapkv:kernel=7:pool=max",
+                                            "pyramidkv:beta=3",
+                                            "adakv",
+                                            "adakv:share=0.5",
+                                            "chunkkv",
+                                            "chunkkv:size=20",
+                                            "keydiff",
+                                            "keydiff:online=1",
+                                            "recent",
+                                            "recent:sinks=4",
+                                            "knorm",
+                                            "random"};
+    static const size_t budgets[] = {40, 130};
+    const size_t n = 300, n_steps = 8;
+    const enum tw_dtype dtype = _i < 2 ? TW_DTYPE_F32 : TW_DTYPE_AUTO;
+    struct tw_tiny_shape shape = tw_tiny_llama;
+    shape.n_layers = 3;
+    struct tw_model *model = tw_tiny_model(&shape, 31);
+    int32_t *tokens = tw_tiny_tokens(model, n, 31);
+    for (size_t s = 0; s < sizeof selectors / sizeof *selectors; s++)
+        for (size_t b = 0; b < 2; b++) {
+            const size_t row = model->config.n_vocab * sizeof(float);
+            float *expected = malloc(n_steps * row);
+            int32_t *kept = NULL;
+            size_t n_kept;
+            for (size_t r = 0; r < 3; r++) {
+                struct tw_engine_options options = tiny_options(
+                    (const char *[]){"postprefill", "tide", "postprefill:rows=block"}[r], 70, 16, budgets[b]);
+                options.selector = selectors[s];
+                options.backend = _i ? "cpu" : "ref";
+                options.backend_options.dtype = dtype;
+                struct tw_engine *engine = tw_tiny_engine(model, &options);
+                struct tw_error err = {0};
+                ck_assert_msg(tw_engine_prefill(engine, tokens, n, 0, NULL, NULL, &err) == TW_OK, "%s", err.text);
+                int32_t *found = tw_tiny_kept(engine, &n_kept);
+                if (kept) ck_assert_mem_eq(found, kept, n_kept * sizeof *found);
+                if (!kept)
+                    kept = found;
+                else
+                    free(found);
+                for (size_t t = 0; t < n_steps; t++) {
+                    if (r == 0) memcpy((char *)expected + t * row, tw_engine_logits(engine), row);
+                    ck_assert_msg(memcmp((char *)expected + t * row, tw_engine_logits(engine), row) == 0,
+                                  "%s, budget %zu, %s, step %zu", selectors[s], budgets[b], options.schedule, t);
+                    const int32_t token = tw_sample_greedy(tw_engine_logits(engine), model->config.n_vocab);
+                    ck_assert(tw_engine_decode(engine, token, NULL, &err) == TW_OK);
+                }
+                tw_engine_free(engine);
+            }
+            free(kept);
+            free(expected);
+        }
+    free(tokens);
+    tw_tiny_free(model);
+}
+END_TEST
+
 Suite *tw_suite_schedules(void);
 
 Suite *tw_suite_schedules(void) {
@@ -117,6 +178,7 @@ Suite *tw_suite_schedules(void) {
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, hidden_states_do_not_depend_on_the_chunk, 0, 12);
     tcase_add_loop_test(tcase, nor_at_any_instruction_set, 0, 2 * TW_CPU_N_LEVELS);
+    tcase_add_loop_test(tcase, answers_do_not_depend_on_the_schedule, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -156,3 +156,14 @@ float *tw_tiny_hidden(struct tw_engine *engine, const int32_t *tokens, size_t n,
     for (size_t i = 0; i < floats; i++) ck_assert(isfinite(log.hidden[i]));
     return log.hidden;
 }
+
+int32_t *tw_tiny_kept(const struct tw_engine *engine, size_t *n) {
+    *n = engine->retained_rows;
+    int32_t *positions = malloc((*n + 1) * sizeof *positions);
+    size_t at = 0;
+    for (size_t l = 0; l < engine->model->config.n_layers; l++)
+        for (size_t g = 0; g < engine->model->config.n_kv_heads; g++)
+            for (size_t r = 0; r < engine->cache[l].length[g]; r++)
+                positions[at++] = (int32_t)tw_kv_position(&engine->cache[l], g, r);
+    return positions;
+}

@@ -31,4 +31,7 @@ struct tw_hidden_log {
 /* Prefills and returns all hidden states; fails the test on errors. Free with free(). */
 float *tw_tiny_hidden(struct tw_engine *engine, const int32_t *tokens, size_t n, size_t reserve);
 
+/* Positions kept by every head of every layer after a prefill, as one list. Free with free(). */
+int32_t *tw_tiny_kept(const struct tw_engine *engine, size_t *n);
+
 #endif
