@@ -107,6 +107,9 @@ struct outcome {
 };
 
 struct prefilling {
+    struct tw_progress progress; /* of one run, shown as that of all; the first member */
+    const char *stage;           /* "run", "comparison" */
+    size_t n_begun, n_runs;      /* of the stage */
     struct tw_invocation *invocation;
     const struct prefill_options *options;
     struct tw_model *model;
@@ -114,6 +117,14 @@ struct prefilling {
     struct tw_encoded input; /* the prompt given; empty: prompts are made */
     struct tw_table timeline;
 };
+
+static void show_progress(struct tw_progress *progress, const char *phase, uint64_t done, uint64_t total,
+                          const char *unit, const char *detail) {
+    const struct prefilling *p = (const struct prefilling *)progress;
+    char text[64];
+    snprintf(text, sizeof text, "%s %zu/%zu: %s", p->stage, p->n_begun, p->n_runs, phase);
+    tw_progress_update(p->invocation->progress, text, done, total, unit, detail);
+}
 
 /* ---- prompts ---- */
 
@@ -177,11 +188,12 @@ static void add_timeline(struct prefilling *p, const struct tw_configuration *c,
     }
 }
 
-static tw_status decode(struct tw_engine *engine, size_t max_new, struct tw_error *err) {
+static tw_status decode(struct tw_engine *engine, size_t max_new, struct tw_progress *progress, struct tw_error *err) {
     /* The first token comes of prefill. */
     TW_TRY(tw_engine_reserve(engine, max_new - 1, err));
     for (size_t t = 1; t < max_new; t++) {
         if (tw_stop_requested()) return TW_FAIL(err, TW_E_INTERRUPTED, "interrupted in decoding");
+        tw_progress_update(progress, "decode", t, max_new, "tokens", NULL);
         const int32_t token = tw_sample_greedy(tw_engine_logits(engine), engine->model->config.n_vocab);
         TW_TRY(tw_engine_decode(engine, token, NULL, err));
     }
@@ -204,10 +216,10 @@ static tw_status run_once(struct prefilling *p, const struct tw_configuration *c
     struct tw_fidelity_watch watch = {.engine = engine, .store = reference, .fidelity = &outcome->fidelity};
     if (status == TW_OK && compare) status = tw_fidelity_watch_begin(&watch, err);
     if (status == TW_OK)
-        status = tw_engine_prefill(engine, tokens, c->context, 0, compare ? &watch.watch : NULL,
-                                   p->invocation->progress, err);
+        status = tw_engine_prefill(engine, tokens, c->context, 0, compare ? &watch.watch : NULL, &p->progress, err);
     if (status == TW_OK && compare) tw_fidelity_watch_end(&watch, tw_engine_logits(engine));
-    if (status == TW_OK && p->options->max_new > 1 && !compare) status = decode(engine, p->options->max_new, err);
+    if (status == TW_OK && p->options->max_new > 1 && !compare)
+        status = decode(engine, p->options->max_new, &p->progress, err);
     if (status == TW_OK && !compare) {
         if (first) {
             tw_measurement_take(&outcome->measurement, engine);
@@ -235,6 +247,9 @@ static bool comparable(const struct tw_configuration *a, const struct tw_configu
 static tw_status run_fidelity(struct prefilling *p, const struct tw_configurations *list, struct outcome *outcomes,
                               struct tw_error *err) {
     tw_status status = TW_OK;
+    p->stage = "comparison";
+    p->n_begun = 0;
+    p->n_runs = p->options->runs * list->n;
     for (size_t i = 0; i < list->n; i++) {
         struct tw_configuration reference = list->at[i];
         bool done = false;
@@ -252,8 +267,10 @@ static tw_status run_fidelity(struct prefilling *p, const struct tw_configuratio
             if (status == TW_OK) status = run_once(p, &reference, &none, tokens, false, &store, true, err);
             store.complete = true;
             for (size_t j = i; status == TW_OK && j < list->n; j++)
-                if (comparable(&list->at[j], &reference) && none.measurement.refusal.size == 0)
+                if (comparable(&list->at[j], &reference) && none.measurement.refusal.size == 0) {
+                    p->n_begun++;
                     status = run_once(p, &list->at[j], &outcomes[j], tokens, false, &store, true, err);
+                }
             tw_fidelity_release(&none.fidelity);
             tw_measurement_release(&none.measurement);
             tw_hidden_store_close(&store);
@@ -266,10 +283,14 @@ static tw_status run_fidelity(struct prefilling *p, const struct tw_configuratio
 /* Configurations in turns, so that a machine that slows down slows all of them. */
 static tw_status run_timed(struct prefilling *p, const struct tw_configurations *list, struct outcome *outcomes,
                            struct tw_error *err) {
+    p->stage = "run";
+    p->n_begun = 0;
+    p->n_runs = p->options->repeat * p->options->runs * list->n;
     for (uint64_t repeat = 0; repeat < p->options->repeat; repeat++)
         for (uint64_t r = 0; r < p->options->runs; r++)
             for (size_t i = 0; i < list->n; i++) {
                 int32_t *tokens;
+                p->n_begun++;
                 if (outcomes[i].measurement.refusal.size) continue;
                 TW_TRY(prompt_of(&tokens, p, list->at[i].context, p->options->seed + r, err));
                 const tw_status status =
@@ -480,7 +501,7 @@ static tw_status run_requests(struct prefilling *p, const struct tw_configuratio
                    : tw_max_size(1, c->context / 8 + tw_random_below(&random, c->context - c->context / 8));
         tw_progress_update(p->invocation->progress, "requests", r, n, "requests", NULL);
         status = tw_engine_prefill(engine, tokens, length, 0, NULL, NULL, err);
-        if (status == TW_OK) status = decode(engine, tw_min_size(p->options->max_new, 4), err);
+        if (status == TW_OK) status = decode(engine, tw_min_size(p->options->max_new, 4), NULL, err);
         if (status != TW_OK) break;
         tw_engine_reset(engine);
         reserved[r] = (double)tw_accountant_reserved(&engine->accountant);
@@ -534,7 +555,7 @@ static tw_status run_workload(struct prefilling *p, const struct tw_configuratio
 static tw_status run(struct tw_invocation *invocation, struct tw_error *err) {
     const struct prefill_options *options = invocation->options;
     const bool has_input = options->input.prompt || options->input.text || options->input.tokens;
-    struct prefilling p = {.invocation = invocation, .options = options};
+    struct prefilling p = {.progress = {show_progress}, .invocation = invocation, .options = options};
     struct tw_configurations list = {0};
     struct tw_span_settings span = options->span;
     uint64_t whole = 2048;
