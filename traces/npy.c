@@ -178,7 +178,7 @@ static bool store(void *out, size_t i, enum tw_npy_target target, uint64_t bits,
 
 bool tw_npy_slab(const struct tw_npy *npy, void *out, enum tw_npy_target target, size_t index) {
     assert(npy->rank >= 1 && index < npy->shape[0] && (target == TW_NPY_F32) == (npy->kind == 'f'));
-    size_t stride[TW_NPY_MAX_RANK], at[TW_NPY_MAX_RANK] = {0}, n = 1, step = 1;
+    size_t stride[TW_NPY_MAX_RANK] = {0}, at[TW_NPY_MAX_RANK] = {0}, n = 1, step = 1;
     for (unsigned k = 0; k < npy->rank; k++) {
         const unsigned d = npy->column_major ? k : npy->rank - 1 - k;
         stride[d] = step;
