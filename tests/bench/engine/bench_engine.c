@@ -12,6 +12,7 @@
  *   prefill N       N tokens through schedule tide, budget 1024: seconds, share of the layer ends, useful GFLOP
  *   context N       the same with a full cache, kept for decoding
  *   decode N LOG    N tokens after it, LOG 0 or 1: seconds, bytes of weights and cache read
+ *   trace N STEPS   the same, traced into a temporary file: seconds of decoding, and of writing with what belongs to it
  *   describe        the backend's own words
  */
 #include <dnnl.h>
@@ -21,9 +22,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "engine/backend/cpu/sizes.h"
 #include "engine/engine.h"
+#include "engine/tracer.h"
 
 static size_t n_threads;
 static bool processor_time;
@@ -173,6 +176,37 @@ static void decode(struct tw_engine *engine, size_t n, struct tw_attention_log *
     printf("%.6f %.0f\n", seconds, bytes);
 }
 
+/* The file goes where temporary files go; what is timed is the tracer's step (sorting rows, HDF5, zstd) and its end. */
+static void trace(struct tw_engine *engine, size_t n, size_t n_steps) {
+    struct tw_error err = {0};
+    char path[] = "/tmp/bench-engine-XXXXXX";
+    const int file = mkstemp(path);
+    if (file < 0) stop("no temporary file");
+    close(file);
+    const struct tw_encoded prompt = {.ids = tokens, .n = n};
+    const struct tw_tracer_options options = {.path = path, .top_k = 64, .force = true};
+    struct tw_trace_info info = {0};
+    struct tw_tracer *tracer;
+    if (tw_tracer_create(&tracer, engine, &prompt, &info, &options, n_steps, &err) != TW_OK) stop(err.text);
+    if (tw_engine_prefill(engine, tokens, n, n_steps, tw_tracer_watch(tracer), NULL, &err) != TW_OK) stop(err.text);
+    double decoding = 0, writing = 0, started = seconds_now();
+    for (size_t i = 0; i < n_steps; i++) {
+        const int32_t token = tokens[n + i];
+        if (tw_tracer_step(tracer, token, &err) != TW_OK) stop(err.text);
+        const double written = seconds_now();
+        if (tw_engine_decode(engine, token, tw_tracer_log(tracer), &err) != TW_OK) stop(err.text);
+        const double decoded = seconds_now();
+        writing += written - started;
+        decoding += decoded - written;
+        started = decoded;
+    }
+    if (tw_tracer_finish(tracer, true, (struct tw_view){0}, &err) != TW_OK) stop(err.text);
+    writing += seconds_now() - started;
+    tw_tracer_free(tracer);
+    unlink(path);
+    printf("%.6f %.6f\n", decoding, writing);
+}
+
 static struct tw_attention_log *make_logs(size_t top_k) {
     const size_t n_layers = model->config.n_layers, n = model->config.n_heads * top_k;
     struct tw_attention_log *log = space(n_layers * sizeof *log);
@@ -221,6 +255,8 @@ int main(int argc, char **argv) {
             prefill(full, n, 2048);
         else if (strcmp(word, "decode") == 0)
             decode(full, n, flag ? log : NULL);
+        else if (strcmp(word, "trace") == 0)
+            trace(full, n, flag);
         else if (strcmp(word, "describe") == 0) {
             struct tw_text text = {0};
             full->ops->describe(full->backend, &text);

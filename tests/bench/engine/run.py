@@ -140,7 +140,7 @@ def measure(a, ours, peer, lengths, busy):
     """{length: figures}; every round asks both, one after the other."""
     results = {}
     for n in lengths:
-        r = {"prefill": [], "plain": [], "logged": [], "llama_prefill": [], "llama_decode": []}
+        r = {"prefill": [], "plain": [], "logged": [], "writing": [], "llama_prefill": [], "llama_decode": []}
         settings = [(flash, batch) for flash in (False, True) for batch in (512, 2048)]
         if n > 4000:
             settings = [(False, 512), (True, 512)]
@@ -157,6 +157,8 @@ def measure(a, ours, peer, lengths, busy):
                     seconds, size = ours.numbers(f"decode {a.steps} {log}")
                     r[name].append(seconds / a.steps)
                     r["bytes"] = size / a.steps
+                decoding, writing = ours.numbers(f"trace {n} 150")
+                r["writing"].append(writing / (decoding + writing))
                 if peer:
                     times = {s: peer.run(n, s[0], s[1], a.steps) for s in ([best_setting] if best_setting else settings)}
                     best_setting = min(times, key=lambda s: times[s][0])
@@ -193,6 +195,7 @@ def table(title, results, ratios):
     row("decode with log, tokens/s", lambda n, r: 1 / min(r["logged"]), "{:.1f}")
     row("decode without log, tokens/s", lambda n, r: 1 / min(r["plain"]), "{:.1f}")
     row("with log against without", lambda n, r: min(r["plain"]) / min(r["logged"]), "{:.3f}")
+    row("writing the trace, share of 150 steps", lambda n, r: 100 * min(r["writing"]), "{:.1f} %")
     row("llama.cpp decode, tokens/s", lambda n, r: 1 / min(r["llama_decode"]), "{:.1f}")
     row("decode with log against llama.cpp", lambda n, r: min(r["llama_decode"]) / min(r["logged"]), "{:.2f}")
     row("bytes read in decoding, share of bandwidth",
