@@ -162,7 +162,7 @@ check:  ## installs what is missing, builds, and runs all tests, plain and under
 	@$(SUBMAKE) check-run
 
 # Runs the tests of this configuration alone: what one does while working.
-check-run: $(B)/tidewake $(B)/plugin/libh5tidewakezstd.so $(B)/check fuzz-replay
+check-run: $(B)/tidewake $(B)/plugin/libh5tidewakezstd.so $(B)/check fuzz-replay $(if $(filter 1,$(ENGINE)),check-nvcc)
 	@TW_BUILD=$(B) TW_PROGRAM=$(B)/tidewake TW_SOURCE=. $(B)/check
 
 # Every header compiles alone.

@@ -31,8 +31,9 @@ struct tw_test_run tw_test_shell(const char *format, ...) __attribute__((format(
 void tw_test_run_release(struct tw_test_run *run);
 
 /*
- * Prints "skipped: <test>: <reason>" and returns true, for `if (tw_test_skip(...)) return;`. In CI (CI=true), or where
- * TW_REQUIRE names it, a skip is a failure instead. `what` is a word: "model", "gpu", "network".
+ * Prints "skipped: <test>: <reason>" and returns true, for `if (tw_test_skip(...)) return;`. In CI (CI=true, except for
+ * "gpu" and "nvcc"), or where TW_REQUIRE names it, a skip is a failure instead. `what` is a word: "model", "gpu",
+ * "nvcc", "network".
  */
 int tw_test_skip_at(const char *file, int line, const char *what, const char *reason);
 #define tw_test_skip(what, reason) tw_test_skip_at(__FILE__, __LINE__, what, reason)

@@ -1,6 +1,6 @@
 /*
  * Suite `cuda_cases` again, where every access of a kernel is watched, and where one kernel has a fault: the first must
- * pass, the others must not. And the library's loader.
+ * pass, the others must not. And the library's loader, with the object that nvcc makes.
  */
 #include <check.h>
 #include <stdio.h>
@@ -62,6 +62,28 @@ START_TEST(library_is_named_when_missing) {
 }
 END_TEST
 
+/*
+ * What nvcc makes of the kernels (`make check-nvcc`, one architecture) links, loads through the program's loader, and
+ * says in one line that there is no driver, or that no device is visible where there is one.
+ */
+START_TEST(nvcc_builds_what_the_program_loads) {
+    const char *const library = "build/cuda-80/libtidewake-cuda.so";
+    struct tw_test_run there = tw_test_shell("test -f \"$TW_SOURCE\"/%s", library);
+    const bool built = there.exit_status == 0;
+    tw_test_run_release(&there);
+    if (!built && tw_test_skip("nvcc", "no nvcc here: the CUDA backend is not compiled for devices")) return;
+    struct tw_test_run run = tw_test_shell(
+        "TIDEWAKE_CUDA_LIBRARY=\"$TW_SOURCE\"/%s CUDA_VISIBLE_DEVICES= \"$TW_PROGRAM\" generate --backend cuda --text x "
+        "\"$TW_SOURCE\"/tests/golden/engine/models/llama_rope3/llama_rope3.f32.gguf 2>&1",
+        library);
+    const char *const text = tw_text_string(&run.out), *const line = strchr(text, '\n');
+    ck_assert_msg(run.exit_status == 3, "exit status %d: %s", run.exit_status, text);
+    ck_assert_msg(line && !line[1], "not one line: %s", text);
+    ck_assert_msg(strstr(text, "backend 'cuda' finds no ") && strstr(text, "use '--backend cpu'"), "%s", text);
+    tw_test_run_release(&run);
+}
+END_TEST
+
 Suite *tw_suite_cuda(void) {
     Suite *const suite = suite_create("cuda");
     TCase *const watched = tcase_create("watched");
@@ -69,6 +91,7 @@ Suite *tw_suite_cuda(void) {
     tcase_add_test(watched, no_access_is_wrong);
     tcase_add_loop_test(watched, a_fault_is_found, 0, N_MUTANTS);
     tcase_add_test(watched, library_is_named_when_missing);
+    tcase_add_test(watched, nvcc_builds_what_the_program_loads);
     suite_add_tcase(suite, watched);
     return suite;
 }
