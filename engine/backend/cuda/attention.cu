@@ -3,8 +3,9 @@
  *
  * A block takes 64 queries of one head, a warp 16 of them. Keys come in tiles on the absolute grid of rows; values of a
  * tile are fetched while its scores are computed, keys of the next while the values are multiplied, with one buffer
- * each: what a second one would cost in shared memory halves the blocks a processor holds (at head size 128: 51 KiB a
- * block, with the queries).
+ * each: what a second one would cost in shared memory halves the blocks a processor holds. Queries that are kept in
+ * registers leave their shared memory to the values (at head size 128: 34 KiB a block, so that processors with 100 KiB
+ * hold two).
  */
 #include "engine/backend/cuda/tiles.h"
 
@@ -12,7 +13,12 @@ template <class T, int kWidth> struct attend_shared {
     typedef tw_tile<T, kWidth> tile;
     static constexpr size_t rows_bytes = sizeof(T) * TILE_ROWS * tile::stride;
     static constexpr size_t tile_bytes = sizeof(T) * tile::keys * tile::stride;
-    static constexpr size_t bytes = rows_bytes + 2 * tile_bytes + sizeof(float) * TILE_WARPS * tile::probability_floats;
+    /* Values lie behind the queries, or over them once those are in registers. */
+    static constexpr size_t value_at = tile::keeps_queries ? 0 : rows_bytes;
+    static constexpr size_t key_at =
+        value_at + (tile_bytes > rows_bytes || !tile::keeps_queries ? tile_bytes : rows_bytes);
+    static constexpr size_t probabilities_at = key_at + tile_bytes;
+    static constexpr size_t bytes = probabilities_at + sizeof(float) * TILE_WARPS * tile::probability_floats;
 };
 
 template <class T, int kWidth>
@@ -20,10 +26,11 @@ __global__ void __launch_bounds__(TILE_THREADS)
     attend(T *query, tw_cuda_kv kv, tw_cuda_visible visible, int n_heads, float scale) {
     typedef tw_tile<T, kWidth> tile;
     TW_DYNAMIC_SHARED(unsigned char, shared);
-    T *const rows = (T *)shared, *const key = (T *)(shared + attend_shared<T, kWidth>::rows_bytes);
-    T *const value = key + tile::keys * tile::stride;
+    typedef attend_shared<T, kWidth> layout;
+    T *const rows = (T *)shared, *const value = (T *)(shared + layout::value_at);
+    T *const key = (T *)(shared + layout::key_at);
     float *const probabilities =
-        (float *)(value + tile::keys * tile::stride) + threadIdx.x / 32 * tile::probability_floats;
+        (float *)(shared + layout::probabilities_at) + threadIdx.x / 32 * tile::probability_floats;
 
     /* The longest tiles begin first. */
     const int first_query = (int)(gridDim.x - 1 - blockIdx.x) * TILE_ROWS, h = blockIdx.y, g = h / kv.group;
@@ -55,6 +62,7 @@ __global__ void __launch_bounds__(TILE_THREADS)
     __syncthreads();
     tile products;
     products.begin(rows + 16 * warp * tile::stride);
+    if (tile::keeps_queries) __syncthreads(); /* queries are in registers: values may come in their place */
 
     const float exponent = scale * 1.44269504088896341f; /* to powers of two */
     float out[kWidth / 8][4], maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};

@@ -33,6 +33,13 @@ $(CUDA_B)/libtidewake-cuda.so: $(CUDA_OBJ) engine/backend/cuda/exports.map
 	$(call say,LINK,$@)
 	$(Q)$(NVCC) -shared $(CUDA_GENCODE) -o $@ $(CUDA_OBJ) -Xlinker --no-undefined -Xlinker --version-script=engine/backend/cuda/exports.map -lcublas -ldl
 
+# Registers, spills, shared memory and occupancy of every kernel and architecture, as docs/cuda.md has them.
+build/cuda-shared: tests/bench/cuda/shared.cpp $(CUDA_KERNELS) $(wildcard engine/backend/cuda/*.h) | $(patsubst %,$(B)/cudasim/%.o,cudasim runtime cublas noshadow)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(SIM_FLAGS) -o $@ $< $|
+cuda-listing: build/cuda-shared $(patsubst %.cu,$(CUDA_B)/%.o,$(CUDA_KERNELS))  ## registers, spills, shared memory and occupancy of the CUDA kernels (needs nvcc)
+	@scripts/cuda-listing.py $< $(patsubst %.cu,$(CUDA_B)/%.ptxas,$(CUDA_KERNELS))
+
 # What `make check` has of it: one architecture, which suite `cuda` then loads, so that what only nvcc refuses is refused.
 # Where there is no nvcc that suite says that it skips. Never instrumented: the object is the one that people would load.
 CHECK_NVCC_ARCH := 80
@@ -110,4 +117,4 @@ $(SIM_B)/selftest-shadow: $(SIM_B)/shadow/selftest.o $(SIM_CORE) $(SIM_B)/shadow
 check-cuda:  ## the CUDA tests on a device, compute-sanitizer where there is one, and the benchmark
 	@scripts/check-cuda.sh
 
-.PHONY: cuda check-cuda check-nvcc
+.PHONY: cuda cuda-listing check-cuda check-nvcc

@@ -27,6 +27,8 @@
     extern __shared__ __align__(16) unsigned char tw_dynamic_shared_memory[];                                          \
     type *const name = reinterpret_cast<type *>(tw_dynamic_shared_memory)
 #define TW_UNROLL _Pragma("unroll")
+#define TW_UNROLL_4                                                                                                    \
+    _Pragma("unroll 4") /* no further: what a whole unrolling keeps at hand does not fit the registers */
 
 /* Lets a kernel ask for more than 48 KiB of dynamic shared memory. */
 template <class Kernel> static inline cudaError_t tw_allow_shared(Kernel kernel, size_t bytes) {
@@ -84,6 +86,7 @@ static __device__ __forceinline__ void tw_ldmatrix_x4_transposed(unsigned r[4], 
         cudasim::shared_array(&tw_key_##name, sizeof(type) * (count), alignof(type) > 16 ? alignof(type) : 16))
 #define TW_DYNAMIC_SHARED(type, name) type *const name = static_cast<type *>(cudasim::dynamic_shared())
 #define TW_UNROLL
+#define TW_UNROLL_4
 
 template <class Kernel> static inline cudaError_t tw_allow_shared(Kernel kernel, size_t bytes) {
     cudasim::allow_shared((const void *)kernel, bytes);

@@ -72,6 +72,7 @@ template <int kWidth> struct tw_tile<float, kWidth> {
     static constexpr int keys = kWidth > 128 ? 8 : 32; /* what 99 KiB of shared memory hold */
     static constexpr int stride = kWidth + 4;
     static constexpr int blocks = keys / 8;
+    static constexpr bool keeps_queries = false;
     static constexpr int probability_floats = 16 * (keys + 1); /* a warp's probabilities, for other lanes to read */
 
     __device__ __forceinline__ void begin(const float *) {}
@@ -80,7 +81,7 @@ template <int kWidth> struct tw_tile<float, kWidth> {
         TW_UNROLL for (int c = 0; c < blocks; c++) {
             const float *const q = rows + g * stride, *const k = key + (8 * c + 2 * t) * stride;
             float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-            for (int j = 0; j < kWidth; j++) {
+            TW_UNROLL_4 for (int j = 0; j < kWidth; j++) {
                 const float low = q[j], high = q[8 * stride + j], left = k[j], right = k[stride + j];
                 sum[0] += low * left;
                 sum[1] += low * right;
@@ -96,7 +97,7 @@ template <int kWidth> struct tw_tile<float, kWidth> {
         TW_UNROLL for (int c = 0; c < blocks; c++) TW_UNROLL for (int e = 0; e < 4; e++)
             shared[(g + 8 * (e / 2)) * (keys + 1) + 8 * c + 2 * t + e % 2] = probability[c][e];
         __syncwarp(TW_FULL_WARP);
-        for (int i = 0; i < keys; i++) {
+        TW_UNROLL_4 for (int i = 0; i < keys; i++) {
             const float low = shared[g * (keys + 1) + i], high = shared[(g + 8) * (keys + 1) + i];
             TW_UNROLL for (int c = 0; c < kWidth / 8; c++) {
                 const float left = value[i * stride + 8 * c + 2 * t], right = value[i * stride + 8 * c + 2 * t + 1];
