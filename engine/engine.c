@@ -89,6 +89,7 @@ void tw_engine_free(struct tw_engine *engine) {
 
 struct tw_selection_context tw_engine_selection(const struct tw_engine *engine, size_t prompt_length) {
     const struct tw_model_config *config = &engine->model->config;
+    const struct tw_backend_image *image = engine->options.backend_options.image; /* whose likeness `dry` has */
     return (struct tw_selection_context){
         .ops = engine->ops,
         .backend = engine->backend,
@@ -103,6 +104,7 @@ struct tw_selection_context tw_engine_selection(const struct tw_engine *engine, 
         .chunk = engine->options.chunk,
         .prompt_length = prompt_length,
         .seed = engine->options.seed,
+        .ranks = (image ? image : engine->ops->image)->ranks,
     };
 }
 

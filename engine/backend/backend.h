@@ -69,6 +69,35 @@ enum tw_score_kind {
     TW_SCORE_KEY_NORM, /* minus the Euclidean length of the key */
 };
 
+/* Of a row's neighbours along the sequence; kernel is odd, 1: none. */
+struct tw_pooling {
+    size_t kernel;
+    bool maximum; /* of the neighbours that are there; otherwise their sum over the kernel, absent ones being 0 */
+};
+
+struct tw_scored {
+    float score;
+    int32_t row;  /* or the number of a chunk of rows */
+    int32_t head; /* 0 where there is one list a head */
+};
+
+/* What `rank` is to find. Of equal scores the lower row is better, then the lower head; no number is the least score.
+ */
+struct tw_ranking {
+    enum tw_score_kind kind;
+    const double *key_mean; /* TW_SCORE_KEYDIFF */
+    struct tw_pooling pooling;
+    const size_t *n_scored; /* [Hkv] rows [0, n_scored[g]) of head g are scored */
+    size_t block;           /* keys at a time: bounds memory, changes nothing */
+    const size_t *n_best;   /* [Hkv] best rows of each head, at most n_scored */
+    size_t n_shared;        /* and then the best over all heads of what is left; there are so many */
+    /*
+     * 0: rows. Otherwise chunks of so many rows stand in for them, scored by the mean over their rows of the sum over
+     * heads (the last may be short): n_best[0] chunks are found, n_shared and the others are 0, n_scored all the same.
+     */
+    size_t chunk;
+};
+
 /*
  * What to log of one attention row, and where to put it. Host memory throughout. Of equal weights the lower position
  * first; rows shorter than top_k are padded with position -1, weight 0.
@@ -191,6 +220,15 @@ struct tw_backend_ops {
     tw_status (*score)(struct tw_backend *backend, size_t l, const struct tw_kv *kv,
                        const struct tw_observation *observation, enum tw_score_kind kind, const double *key_mean,
                        size_t first, size_t n, float *score, struct tw_error *err);
+
+    /*
+     * The second pass without its scores: pools them and keeps the best where they are. best (host memory): the heads'
+     * lists one after the other, then the shared one, each in any order. Only where the image says so (`ranks`); the
+     * others are streamed from `score` (prefill/compress.c), with the same result.
+     */
+    tw_status (*rank)(struct tw_backend *backend, size_t l, const struct tw_kv *kv,
+                      const struct tw_observation *observation, const struct tw_ranking *ranking,
+                      struct tw_scored *best, struct tw_error *err);
 
     /* key_mean[Hkv][d], host memory: sum over a head's rows, in order, of key / max(|key|, tiny). (The scale does not
      * matter to a cosine.) */

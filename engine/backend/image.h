@@ -28,6 +28,7 @@ enum tw_moment {
     TW_MOMENT_FINISH,        /* n rows */
     TW_MOMENT_OBSERVE,       /* n = block, n_keys */
     TW_MOMENT_SCORE,         /* n keys */
+    TW_MOMENT_RANK,          /* n = block, n_keys = the most rows that are scored of a head, ranking */
     TW_MOMENT_KEY_MEAN,      /* n_keys */
     TW_MOMENT_GATHER,        /* n = the most that any head keeps */
     TW_MOMENT_LOG_ROW,       /* n = top_k, n_keys; decode_layer with a log too */
@@ -39,8 +40,9 @@ enum tw_moment {
 struct tw_moment_of {
     enum tw_moment moment;
     size_t n, n_keys, layer;
-    const size_t *capacity; /* [n_kv_heads] KV */
-    size_t *offset;         /* [n_kv_heads] KV: filled, the first row of each head in the backend's unit */
+    const size_t *capacity;           /* [n_kv_heads] KV */
+    size_t *offset;                   /* [n_kv_heads] KV: filled, the first row of each head in the backend's unit */
+    const struct tw_ranking *ranking; /* RANK */
 };
 
 struct tw_buffer_size {
@@ -55,6 +57,7 @@ struct tw_buffer_size {
 struct tw_backend_image {
     const char *name;                          /* the backend's */
     const struct tw_memory_source *dry_source; /* tw_memory_dry, or tw_memory_dry_device */
+    bool ranks;                                /* it has the operation `rank` */
     /*
      * Fills in what is to be chosen: dtype (never AUTO afterwards) and n_threads (never 0). Fails with TW_E_OPTION when
      * the backend cannot do what is asked for. open calls it too.

@@ -87,6 +87,15 @@ static tw_status take_best(void *context, size_t first, size_t n, const float *s
     return TW_OK;
 }
 
+tw_status tw_compress_rank(const struct tw_selection_context *context, size_t l, const struct tw_kv *kv,
+                           struct tw_observation *observation, struct tw_ranking ranking, struct tw_scored *best,
+                           struct tw_error *err) {
+    ranking.block = context->block;
+    if (ranking.kind == TW_SCORE_ATTENTION)
+        TW_TRY(context->ops->observe(context->backend, l, kv, observation, context->block, err));
+    return context->ops->rank(context->backend, l, kv, observation, &ranking, best, err);
+}
+
 tw_status tw_compress_best(struct tw_kept *kept, const struct tw_selection_context *context, size_t l,
                            const struct tw_kv *kv, struct tw_observation *observation, enum tw_score_kind kind,
                            const double *key_mean, struct tw_pooling pooling, const size_t *n_scored,
@@ -113,10 +122,17 @@ tw_status tw_compress_best(struct tw_kept *kept, const struct tw_selection_conte
         at += n_best[g];
         n_kept[g] = n_best[g] + kv->length[g] - n_scored[g];
     }
-    struct best_sink sink = {n_kv_heads, n_scored, topk};
-    TW_TRY_GOTO(
-        status, done,
-        tw_compress_scores(context, l, kv, observation, kind, key_mean, pooling, n_scored, take_best, &sink, err));
+    if (context->ranks) {
+        const struct tw_ranking ranking = {
+            .kind = kind, .key_mean = key_mean, .pooling = pooling, .n_scored = n_scored, .n_best = n_best};
+        TW_TRY_GOTO(status, done, tw_compress_rank(context, l, kv, observation, ranking, heaps.data, err));
+        for (size_t g = 0; g < n_kv_heads; g++) topk[g].n = n_best[g];
+    } else {
+        struct best_sink sink = {n_kv_heads, n_scored, topk};
+        TW_TRY_GOTO(
+            status, done,
+            tw_compress_scores(context, l, kv, observation, kind, key_mean, pooling, n_scored, take_best, &sink, err));
+    }
     TW_TRY_GOTO(status, done, tw_kept_allocate(kept, context->accountant, n_kv_heads, n_kept, err));
     for (size_t g = 0; g < n_kv_heads; g++) {
         tw_topk_sort_by_row(&topk[g]);

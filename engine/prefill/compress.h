@@ -4,17 +4,13 @@
  *
  * The first pass is the backend's `observe`; the second calls `score` for one block of keys after another. Pooling
  * needs neighbours across block edges: the last `kernel` - 1 raw scores are carried along (the halo). What comes out
- * does not depend on the block size, to the bit.
+ * does not depend on the block size, to the bit. A backend that ranks scores itself does both, and only what is best
+ * comes to the host.
  */
 #ifndef TW_ENGINE_PREFILL_COMPRESS_H
 #define TW_ENGINE_PREFILL_COMPRESS_H
 
 #include "engine/prefill/selector.h"
-
-struct tw_pooling {
-    size_t kernel; /* odd; 1: none */
-    bool maximum;  /* of the neighbours that are there; otherwise their sum over the kernel, absent ones being 0 */
-};
 
 /*
  * Takes the pooled scores of rows [first, first + n): score [n_kv_heads][n], -INFINITY beyond a head's scored rows.
@@ -30,6 +26,14 @@ tw_status tw_compress_scores(const struct tw_selection_context *context, size_t 
                              struct tw_observation *observation, enum tw_score_kind kind, const double *key_mean,
                              struct tw_pooling pooling, const size_t *n_scored, tw_take_scores_fn *take, void *sink,
                              struct tw_error *err);
+
+/*
+ * Where the backend ranks itself (context->ranks): `observe` where attention is scored, then `rank` with the context's
+ * block. `best` as there.
+ */
+tw_status tw_compress_rank(const struct tw_selection_context *context, size_t l, const struct tw_kv *kv,
+                           struct tw_observation *observation, struct tw_ranking ranking, struct tw_scored *best,
+                           struct tw_error *err);
 
 /*
  * The best n_best[g] of the first n_scored[g] rows of each head, and after them the head's last rows from n_scored[g]

@@ -21,6 +21,7 @@ struct tw_selection_context {
     size_t chunk;         /* C of the prefill, for what works chunk after chunk (keydiff:online=1) */
     size_t prompt_length; /* S: what layer budgets are made for */
     uint64_t seed;
+    bool ranks; /* the backend ranks scores itself (its image says so): they do not come to the host */
 };
 
 /* The kept rows of each KV head, ascending; accounted as COMPRESSION, in host memory. Zero-initialised it is empty. */

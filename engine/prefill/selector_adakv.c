@@ -122,14 +122,26 @@ static tw_status select_rows(struct tw_kept *kept, const struct tw_selection_con
                                         (n_kv_heads * sure + rest) * sizeof(struct tw_scored), TW_CATEGORY_COMPRESSION,
                                         "running top-k", err));
     struct tw_scored *at = memory.data;
-    struct heaps heaps = {.n_kv_heads = n_kv_heads, .n_scored = counts, .own = own, .shared = {.best = at, .k = rest}};
     for (size_t g = 0; g < n_kv_heads; g++) {
         counts[g] = kv->length[g] - window;
-        own[g] = (struct tw_topk){.best = at + rest + g * sure, .k = sure};
+        own[g] = (struct tw_topk){.best = at, .k = tw_min_size(sure, counts[g])};
+        at += own[g].k;
     }
-    TW_TRY_GOTO(status, done,
-                tw_compress_scores(context, l, kv, observation, TW_SCORE_ATTENTION, NULL, pooling, counts, take_scores,
-                                   &heaps, err));
+    struct heaps heaps = {.n_kv_heads = n_kv_heads, .n_scored = counts, .own = own, .shared = {.best = at, .k = rest}};
+    if (context->ranks) {
+        size_t *const n_best = counts + n_kv_heads;
+        for (size_t g = 0; g < n_kv_heads; g++) n_best[g] = own[g].n = own[g].k;
+        const struct tw_ranking ranking = {.kind = TW_SCORE_ATTENTION,
+                                           .pooling = pooling,
+                                           .n_scored = counts,
+                                           .n_best = n_best,
+                                           .n_shared = heaps.shared.n = rest};
+        TW_TRY_GOTO(status, done, tw_compress_rank(context, l, kv, observation, ranking, memory.data, err));
+    } else {
+        TW_TRY_GOTO(status, done,
+                    tw_compress_scores(context, l, kv, observation, TW_SCORE_ATTENTION, NULL, pooling, counts,
+                                       take_scores, &heaps, err));
+    }
     status = merge(kept, context, kv, &heaps, counts + n_kv_heads, err);
 done:
     tw_buffer_release(&memory, context->accountant);

@@ -96,7 +96,6 @@ static tw_status select_rows(struct tw_kept *kept, const struct tw_selection_con
     for (size_t g = 0; g < n_kv_heads; g++) {
         assert(kv->length[g] == length);
         counts[g] = length - window;
-        counts[n_kv_heads + g] = budget;
     }
     /* One more than fill the budget, since the prompt's last chunk may be short. */
     chunks.best.k = tw_divide_up(n, o->size) + 1;
@@ -104,9 +103,19 @@ static tw_status select_rows(struct tw_kept *kept, const struct tw_selection_con
                 tw_buffer_allocate_host(&memory, context->accountant, chunks.best.k * sizeof(struct tw_scored),
                                         TW_CATEGORY_COMPRESSION, "running top-k", err));
     chunks.best.best = memory.data;
-    TW_TRY_GOTO(status, done,
-                tw_compress_scores(context, l, kv, observation, TW_SCORE_ATTENTION, NULL, pooling, counts, take_scores,
-                                   &chunks, err));
+    if (context->ranks) {
+        size_t *const n_best = counts + n_kv_heads; /* for now */
+        memset(n_best, 0, n_kv_heads * sizeof *n_best);
+        n_best[0] = chunks.best.n = tw_min_size(chunks.best.k, tw_divide_up(chunks.n_scored, o->size));
+        const struct tw_ranking ranking = {
+            .kind = TW_SCORE_ATTENTION, .pooling = pooling, .n_scored = counts, .n_best = n_best, .chunk = o->size};
+        TW_TRY_GOTO(status, done, tw_compress_rank(context, l, kv, observation, ranking, memory.data, err));
+    } else {
+        TW_TRY_GOTO(status, done,
+                    tw_compress_scores(context, l, kv, observation, TW_SCORE_ATTENTION, NULL, pooling, counts,
+                                       take_scores, &chunks, err));
+    }
+    for (size_t g = 0; g < n_kv_heads; g++) counts[n_kv_heads + g] = budget;
     TW_TRY_GOTO(status, done, tw_kept_allocate(kept, context->accountant, n_kv_heads, counts + n_kv_heads, err));
     int32_t cut_chunk;
     size_t cut, at = 0;

@@ -5,15 +5,7 @@
 #ifndef TW_ENGINE_PREFILL_TOPK_H
 #define TW_ENGINE_PREFILL_TOPK_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-struct tw_scored {
-    float score;
-    int32_t row;
-    int32_t head; /* 0 where there is one heap a head */
-};
+#include "engine/backend/backend.h"
 
 struct tw_topk {
     struct tw_scored *best; /* [k] the caller's memory; [0, n) is the heap */

@@ -20,6 +20,7 @@ struct cudasim_control {
     size_t (*live_bytes)(void); /* device memory */
     long (*allocations)(void);  /* so far, with those that failed */
     long (*launches)(void);     /* so far */
+    size_t (*to_host)(void);    /* bytes copied from device memory so far */
 };
 
 #define CUDASIM_CONTROL "cudasim_control" /* the symbol: a struct cudasim_control */

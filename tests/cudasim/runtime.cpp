@@ -41,6 +41,7 @@ static struct {
     int n_devices = 1, driver_missing = 0;
 } plan;
 static long n_allocations, n_launches, n_objects;
+static size_t bytes_to_host;
 static cudaError_t sticky = cudaSuccess, last_error = cudaSuccess;
 
 static cudaError_t done(cudaError_t error) {
@@ -473,6 +474,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     check_ends(to, from, bytes, kind);
     cudaError_t error = cudaSuccess;
     if (!count_launch(&error)) return done(error);
+    if (kind == cudaMemcpyDeviceToHost) bytes_to_host += bytes;
     std::shared_ptr<std::vector<char>> staged;
     /* Pageable memory is read before the call returns; pinned memory when the copy's turn comes. */
     if (kind == cudaMemcpyHostToDevice && !is_pinned(from, bytes))
@@ -624,6 +626,7 @@ const struct cudasim_control cudasim_control = {
     .live_bytes = [] { return live_bytes; },
     .allocations = [] { return n_allocations; },
     .launches = [] { return n_launches; },
+    .to_host = [] { return bytes_to_host; },
 };
 
 } /* extern "C" */

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/random.h"
+#include "engine/backend/image.h"
 
 static float *extend(struct tw_run_record *record, enum tw_run_section section, size_t n) {
     if (record->n[section] + n > record->room[section]) {
@@ -94,6 +95,31 @@ static void read_layer(struct run *r, const struct tw_kv *kv) {
                                extend(r->record, TW_RUN_KEYS, kv->length[g] * d), &err));
 }
 
+/* Ranks rows and chunks where the backend can, so that its kernels are watched; what comes out is test_selectors'. */
+static void rank(struct run *r, size_t l, const struct tw_kv *kv) {
+    struct tw_error err = {0};
+    size_t n_scored[64], n_best[64], total = 0;
+    for (size_t g = 0; g < kv->n_kv_heads; g++) {
+        n_scored[g] = kv->length[g];
+        n_best[g] = kv->length[g] / 3;
+        total += kv->length[g];
+    }
+    struct tw_scored *best = calloc(total, sizeof *best);
+    struct tw_ranking ranking = {.kind = TW_SCORE_ATTENTION,
+                                 .pooling = {.kernel = 3},
+                                 .n_scored = n_scored,
+                                 .block = r->plan->block,
+                                 .n_best = n_best,
+                                 .n_shared = kv->length[0] / 4};
+    OK(r->ops->rank(r->backend, l, kv, &r->observation, &ranking, best, &err));
+    memset(n_best, 0, sizeof n_best);
+    ranking.n_shared = 0;
+    ranking.chunk = 10;
+    n_best[0] = tw_divide_up(kv->length[0], 10);
+    OK(r->ops->rank(r->backend, l, kv, &r->observation, &ranking, best, &err));
+    free(best);
+}
+
 /* The three kinds of score, in pieces of `block`. */
 static void read_scores(struct run *r, size_t l, const struct tw_kv *kv) {
     struct tw_error err = {0};
@@ -113,6 +139,7 @@ static void read_scores(struct run *r, size_t l, const struct tw_kv *kv) {
     }
     free(mean);
     free(piece);
+    if (r->ops->image->ranks) rank(r, l, kv);
 }
 
 /* What is kept of a layer: pseudo-random rows, the same for every backend. */
@@ -140,16 +167,37 @@ static void compress(struct run *r, size_t l, const struct tw_kv *kv) {
     for (size_t g = 0; g < n_kv_heads; g++) free((void *)(size_t)kept[g]);
 }
 
+/* Values that bfloat16 holds, so that every backend keeps the same. */
+static float *past_numbers(struct tw_random *random, size_t n) {
+    float *const numbers = malloc(n * sizeof *numbers);
+    ck_assert_ptr_nonnull(numbers);
+    for (size_t i = 0; i < n; i++) numbers[i] = (float)((double)tw_random_below(random, 255) - 127) / 64;
+    return numbers;
+}
+
+static void write_past(struct run *r, size_t l, struct tw_kv *kv) {
+    struct tw_error err = {0};
+    struct tw_random random;
+    tw_random_init(&random, r->plan->seed, 1000 + l);
+    float *const key = past_numbers(&random, kv->n_kv_heads * r->plan->past * kv->head_dim);
+    float *const value = past_numbers(&random, kv->n_kv_heads * r->plan->past * kv->head_dim);
+    OK(r->ops->write_kv(r->backend, kv, key, value, r->plan->past, &err));
+    free(key);
+    free(value);
+}
+
 static void prefill_layer(struct run *r, size_t l) {
     struct tw_error err = {0};
     const struct tw_run_plan *plan = r->plan;
     const struct tw_model_config *config = &r->model->config;
     size_t capacity[64];
     struct tw_kv kv;
-    for (size_t g = 0; g < config->n_kv_heads; g++) capacity[g] = plan->n_tokens;
-    /* A prompt that begins later than 0 needs positions. */
-    OK(r->ops->kv_create(r->backend, &kv, capacity, plan->first_position > 0, TW_CATEGORY_ACTIVE_KV, "kv", &err));
+    for (size_t g = 0; g < config->n_kv_heads; g++) capacity[g] = plan->past + plan->n_tokens;
+    /* Where rows are not positions they have them. */
+    OK(r->ops->kv_create(r->backend, &kv, capacity, plan->first_position > plan->past, TW_CATEGORY_ACTIVE_KV, "kv",
+                         &err));
     if (plan->poison) poison(&kv);
+    if (plan->past) write_past(r, l, &kv);
     OK(r->ops->layer_begin(r->backend, l, &err));
     r->observation.n_queries = 0;
     r->observation.first_position =

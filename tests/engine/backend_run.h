@@ -10,6 +10,7 @@
 struct tw_run_plan {
     struct tw_backend_options options;
     size_t n_tokens, first_position; /* the prompt begins at this position */
+    size_t past;                     /* rows of random keys and values before the prompt, at most first_position */
     size_t chunk, block, n_steps;
     size_t budget; /* rows kept of a head (head g keeps g fewer); 0: all, through gather */
     size_t top_k;
@@ -38,8 +39,8 @@ void tw_run_backend(struct tw_run_record *record, const struct tw_backend_ops *o
 void tw_run_record_release(struct tw_run_record *record);
 
 /*
- * The library that backend `cuda` is loaded from in tests: what TIDEWAKE_CUDA_LIBRARY names, otherwise the emulated one,
- * which is then what the variable names.
+ * The library that backend `cuda` is loaded from in tests: what TIDEWAKE_CUDA_LIBRARY names, otherwise the emulated
+ * one, which is then what the variable names.
  */
 const char *tw_test_cuda_library(void);
 

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/random.h"
 #include "engine/prefill/compress.h"
+#include "tests/engine/backend_run.h"
 #include "tests/engine/tiny.h"
 #include "tests/support.h"
 
@@ -282,6 +283,8 @@ START_TEST(goldens_are_met_exactly) {
         check_pyramid(&golden, (*ops)->name, folders[_i]);
         check_scores(&golden, (*ops)->name, folders[_i]);
     }
+    tw_test_cuda_library();
+    check_entries(&golden, "cuda", folders[_i], 128);
     golden_release(&golden);
 }
 END_TEST
@@ -387,6 +390,90 @@ START_TEST(block_size_changes_nothing) {
 }
 END_TEST
 
+/* ---- ranking where the scores are ---- */
+
+/* A few different keys over and over, and queries of whole numbers: many equal scores. */
+static float *repeated_keys(size_t n_kv_heads, size_t length, size_t d, struct tw_random *random) {
+    enum { N_KINDS = 5 };
+    float *const kinds = random_floats(N_KINDS * d, random, 2), *const key =
+                                                                    random_floats(n_kv_heads * length * d, random, 0);
+    for (size_t r = 0; r < n_kv_heads * length; r++)
+        memcpy(key + r * d, kinds + tw_random_below(random, N_KINDS) * d, d * sizeof *key);
+    free(kinds);
+    return key;
+}
+
+static void same_kept(const struct tw_kept *expected, const struct tw_kept *found, const char *what, size_t block) {
+    for (size_t g = 0; g < expected->n_kv_heads; g++) {
+        ck_assert_msg(found->n_rows[g] == expected->n_rows[g], "%s, block %zu, head %zu", what, block, g);
+        for (size_t k = 0; k < expected->n_rows[g]; k++)
+            ck_assert_msg(found->row[g][k] == expected->row[g][k],
+                          "%s, block %zu: head %zu, rank %zu: row %d, expected %d", what, block, g, k, found->row[g][k],
+                          expected->row[g][k]);
+    }
+}
+
+/* Lists of different lengths over different numbers of rows, with their rest or not. */
+static void rank_unequal(struct layer *layer, const size_t *n_scored, const size_t *n_best, size_t block) {
+    const struct tw_pooling pooling = {.kernel = 3, .maximum = true};
+    struct tw_kept kept[2];
+    struct tw_error err = {0};
+    layer->context.block = block;
+    for (int ranks = 0; ranks < 2; ranks++) {
+        layer->context.ranks = ranks;
+        ck_assert_msg(tw_compress_best(&kept[ranks], &layer->context, 0, &layer->kv, &layer->observation,
+                                       TW_SCORE_ATTENTION, NULL, pooling, n_scored, n_best, &err) == TW_OK,
+                      "%s", err.text);
+    }
+    same_kept(&kept[0], &kept[1], "unequal heads", block);
+    for (int ranks = 0; ranks < 2; ranks++) tw_kept_release(&kept[ranks], &layer->engine->accountant);
+}
+
+/* What `rank` keeps is what the stream of scores keeps, ties and all, on the emulated device. */
+START_TEST(cuda_ranks_as_the_stream_does) {
+    static const char *const specifications[] = {
+        "snapkv",  "snapkv:kernel=7:pool=max", "pyramidkv",       "adakv",   "adakv:share=0", "adakv:share=1",
+        "chunkkv", "chunkkv:size=3",           "chunkkv:size=30", "keydiff", "knorm",
+    };
+    struct tw_random random;
+    tw_random_init(&random, tw_test_seed() + (uint64_t)_i, 8);
+    const bool is_long = _i == 0;
+    const size_t n_kv_heads = 1 + tw_random_below(&random, 3), n_heads = n_kv_heads * (1 + tw_random_below(&random, 2));
+    const size_t d = 8, length = is_long ? 2500 : 20 + tw_random_below(&random, 150);
+    const size_t window = 1 + tw_random_below(&random, 12);
+    const size_t budget = window + tw_random_below(&random, length - window);
+    float *query = random_floats(n_heads * window * d, &random, 4);
+    float *key =
+        _i % 2 ? repeated_keys(n_kv_heads, length, d, &random) : random_floats(n_kv_heads * length * d, &random, 2);
+    const size_t blocks[] = {is_long ? 1000 : 1, is_long ? 1024 : 7, 64, length + 5};
+    tw_test_cuda_library();
+    struct layer layer = layer_of("cuda", 2, n_heads, n_kv_heads, d, length, window, budget, query, key);
+    ck_assert(layer.context.ranks);
+    for (size_t s = 0; s < sizeof specifications / sizeof *specifications; s++) {
+        layer.context.ranks = false;
+        layer.context.block = length;
+        struct tw_kept expected = select_rows(&layer, specifications[s], 1);
+        layer.context.ranks = true;
+        for (size_t b = is_long ? 1 : 0; b < (is_long ? 2 : sizeof blocks / sizeof *blocks); b++) {
+            layer.context.block = blocks[b];
+            struct tw_kept kept = select_rows(&layer, specifications[s], 1);
+            same_kept(&expected, &kept, specifications[s], blocks[b]);
+            tw_kept_release(&kept, &layer.engine->accountant);
+        }
+        tw_kept_release(&expected, &layer.engine->accountant);
+    }
+    size_t n_scored[3], n_best[3];
+    for (size_t g = 0; g < n_kv_heads; g++) {
+        n_scored[g] = tw_random_below(&random, length + 1);
+        n_best[g] = tw_random_below(&random, n_scored[g] + 1);
+    }
+    for (size_t b = is_long ? 3 : 1; b < 4; b++) rank_unequal(&layer, n_scored, n_best, blocks[b]);
+    layer_release(&layer);
+    free(query);
+    free(key);
+}
+END_TEST
+
 /* ---- budgets ---- */
 
 /* C16 */
@@ -457,6 +544,10 @@ Suite *tw_suite_selectors(void) {
     tcase_set_timeout(dense, 120);
     tcase_add_loop_test(dense, block_size_changes_nothing, 0, 12);
     suite_add_tcase(suite, dense);
+    TCase *ranking = tcase_create("ranking");
+    tcase_set_timeout(ranking, 120);
+    tcase_add_loop_test(ranking, cuda_ranks_as_the_stream_does, 0, 4);
+    suite_add_tcase(suite, ranking);
     TCase *budgets = tcase_create("budgets");
     tcase_add_test(budgets, pyramid_budgets_at_the_edges);
     tcase_add_test(budgets, budgets_below_the_window_are_refused);

@@ -28,37 +28,50 @@ tw_status tw_cuda_op_observe(struct tw_backend *backend, size_t l, const struct 
     return status;
 }
 
+tw_status tw_cuda_scoring_begin(struct tw_backend *backend, struct tw_cuda_scoring *scoring, size_t l,
+                                const struct tw_kv *kv, const struct tw_observation *observation,
+                                enum tw_score_kind kind, const double *key_mean, void *ranges, double *mean,
+                                struct tw_error *err) {
+    *scoring =
+        (struct tw_cuda_scoring){.l = l, .kind = kind, .observation = observation, .rows = tw_cuda_kv_of(backend, kv)};
+    if (kind == TW_SCORE_ATTENTION)
+        return tw_cuda_visible_of(backend, &scoring->visible, ranges, l, kv, observation->n_queries,
+                                  observation->first_position, false, err);
+    if (kind != TW_SCORE_KEYDIFF) return TW_OK;
+    scoring->mean = mean;
+    return tw_cuda_upload(backend, mean, key_mean, kv->n_kv_heads * kv->head_dim * sizeof *mean, err);
+}
+
+tw_status tw_cuda_score_rows(struct tw_backend *backend, const struct tw_cuda_scoring *scoring, size_t first, size_t n,
+                             float *scores, struct tw_error *err) {
+    const struct tw_observation *const observation = scoring->observation;
+    const cudaError_t error =
+        scoring->kind == TW_SCORE_ATTENTION
+            ? tw_cuda_score_attention(backend->stream, backend->precision, scores, observation->query.data,
+                                      observation->maximum.data, observation->sum.data, (int)backend->options.window,
+                                      &scoring->rows, &scoring->visible, (int)first, (int)n,
+                                      backend->model->config.attention_scale)
+            : tw_cuda_score_keys(backend->stream, backend->precision, scores, scoring->mean, &scoring->rows, (int)first,
+                                 (int)n);
+    CUDA_TRY(backend, error, "second pass of compression", err);
+    return TW_OK;
+}
+
 tw_status tw_cuda_op_score(struct tw_backend *backend, size_t l, const struct tw_kv *kv,
                            const struct tw_observation *observation, enum tw_score_kind kind, const double *key_mean,
                            size_t first, size_t n, float *score, struct tw_error *err) {
     if (n == 0) return TW_OK;
-    const size_t mean_bytes = kv->n_kv_heads * kv->head_dim * sizeof(double);
-    const struct tw_cuda_kv rows = tw_cuda_kv_of(backend, kv);
     struct tw_buffers buffers;
+    struct tw_cuda_scoring scoring;
     tw_status status = TW_OK;
     TW_TRY(tw_cuda_moment(backend, &buffers,
                           &(struct tw_moment_of){.moment = TW_MOMENT_SCORE, .n = n, .n_keys = tw_kv_longest(kv)}, err));
     float *const scores = buffers.buffer[TW_CUDA_SCORES].data;
-    cudaError_t error;
-    if (kind == TW_SCORE_ATTENTION) {
-        struct tw_cuda_visible visible;
-        TW_TRY_GOTO(status, done,
-                    tw_cuda_visible_of(backend, &visible, buffers.buffer[TW_CUDA_SCORE_RANGES].data, l, kv,
-                                       observation->n_queries, observation->first_position, false, err));
-        error = tw_cuda_score_attention(backend->stream, backend->precision, scores, observation->query.data,
-                                        observation->maximum.data, observation->sum.data, (int)backend->options.window,
-                                        &rows, &visible, (int)first, (int)n, backend->model->config.attention_scale);
-    } else {
-        double *const mean = buffers.buffer[TW_CUDA_KEY_MEAN_IN].data;
-        if (kind == TW_SCORE_KEYDIFF)
-            TW_TRY_GOTO(status, done, tw_cuda_upload(backend, mean, key_mean, mean_bytes, err));
-        error = tw_cuda_score_keys(backend->stream, backend->precision, scores, kind == TW_SCORE_KEYDIFF ? mean : NULL,
-                                   &rows, (int)first, (int)n);
-    }
-    if (error != cudaSuccess) {
-        status = tw_cuda_fail(backend, error, "second pass of compression", err);
-        goto done;
-    }
+    TW_TRY_GOTO(status, done,
+                tw_cuda_scoring_begin(backend, &scoring, l, kv, observation, kind, key_mean,
+                                      buffers.buffer[TW_CUDA_SCORE_RANGES].data,
+                                      buffers.buffer[TW_CUDA_KEY_MEAN_IN].data, err));
+    TW_TRY_GOTO(status, done, tw_cuda_score_rows(backend, &scoring, first, n, scores, err));
     status = tw_cuda_download(backend, score, scores, kv->n_kv_heads * n * sizeof *score, "scores", err);
 done:
     tw_buffers_release(&buffers, backend->accountant);

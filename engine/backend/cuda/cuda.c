@@ -344,6 +344,7 @@ const struct tw_backend_ops tw_cuda_ops = {
     .finish = tw_cuda_op_finish,
     .observe = tw_cuda_op_observe,
     .score = tw_cuda_op_score,
+    .rank = tw_cuda_op_rank,
     .key_mean = tw_cuda_op_key_mean,
     .gather = tw_cuda_op_gather,
     .log_row = tw_cuda_op_log_row,

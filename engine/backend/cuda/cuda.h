@@ -133,6 +133,23 @@ tw_status tw_cuda_download(struct tw_backend *backend, void *host, const void *d
 tw_status tw_cuda_visible_of(struct tw_backend *backend, struct tw_cuda_visible *visible, void *ranges, size_t l,
                              const struct tw_kv *kv, size_t n, size_t first_position, bool attending,
                              struct tw_error *err);
+/* What scoring rows needs beside the rows: made once, used for one block after another. */
+struct tw_cuda_scoring {
+    size_t l;
+    enum tw_score_kind kind;
+    const struct tw_observation *observation;
+    struct tw_cuda_kv rows;
+    struct tw_cuda_visible visible;
+    const double *mean;
+};
+/* `ranges` and `mean`: device memory for what is to be uploaded. */
+tw_status tw_cuda_scoring_begin(struct tw_backend *backend, struct tw_cuda_scoring *scoring, size_t l,
+                                const struct tw_kv *kv, const struct tw_observation *observation,
+                                enum tw_score_kind kind, const double *key_mean, void *ranges, double *mean,
+                                struct tw_error *err);
+/* scores [n_kv_heads][n] (device) of rows [first, first + n). */
+tw_status tw_cuda_score_rows(struct tw_backend *backend, const struct tw_cuda_scoring *scoring, size_t first, size_t n,
+                             float *scores, struct tw_error *err);
 /* Logs the row of a query (log_row and decode_layer); `row` float [n_heads][stride]. */
 struct tw_cuda_logging {
     const void *query;
@@ -162,6 +179,8 @@ tw_status tw_cuda_op_observe(struct tw_backend *, size_t, const struct tw_kv *, 
                              struct tw_error *);
 tw_status tw_cuda_op_score(struct tw_backend *, size_t, const struct tw_kv *, const struct tw_observation *,
                            enum tw_score_kind, const double *, size_t, size_t, float *, struct tw_error *);
+tw_status tw_cuda_op_rank(struct tw_backend *, size_t, const struct tw_kv *, const struct tw_observation *,
+                          const struct tw_ranking *, struct tw_scored *, struct tw_error *);
 tw_status tw_cuda_op_key_mean(struct tw_backend *, const struct tw_kv *, double *, struct tw_error *);
 tw_status tw_cuda_op_gather(struct tw_backend *, struct tw_kv *, const struct tw_kv *, const int32_t *const *,
                             const size_t *, struct tw_error *);

@@ -141,6 +141,31 @@ static size_t logits_sizes(struct tw_buffer_size *sizes, const struct tw_model *
     return TW_CUDA_N_LOGITS;
 }
 
+size_t tw_cuda_rank_entries(const struct tw_ranking *ranking, size_t n_kv_heads) {
+    size_t total = ranking->n_shared;
+    for (size_t g = 0; g < n_kv_heads; g++) total += ranking->n_best[g];
+    return total;
+}
+
+static size_t rank_sizes(struct tw_buffer_size *sizes, const struct tw_model_config *config,
+                         const struct tw_backend_options *options, const struct tw_moment_of *of) {
+    const struct tw_ranking *const ranking = of->ranking;
+    const size_t n_kv_heads = config->n_kv_heads, total = tw_cuda_rank_entries(ranking, n_kv_heads);
+    const enum tw_category category = TW_CATEGORY_COMPRESSION;
+    put(&sizes[TW_CUDA_SCORE_RANGES], "visible rows", category, range_bytes(config, options->window));
+    put(&sizes[TW_CUDA_SCORES], "scores of a block", category,
+        n_kv_heads * tw_cuda_rank_columns(ranking, of->n, of->n_keys) * sizeof(float));
+    put(&sizes[TW_CUDA_KEY_MEAN_IN], "mean of keys", category, n_kv_heads * config->head_dim * sizeof(double));
+    put(&sizes[TW_CUDA_POOLED], "pooled scores of a block", category, n_kv_heads * of->n * sizeof(float));
+    put(&sizes[TW_CUDA_LISTS], "running top-k", category, 2 * total * sizeof(uint64_t));
+    put(&sizes[TW_CUDA_LEAST], "least of each running top-k", category, n_kv_heads * sizeof(uint64_t));
+    put(&sizes[TW_CUDA_REST], "candidates of the shared top-k", category,
+        n_kv_heads * tw_min_size(ranking->n_shared, of->n) * sizeof(uint64_t));
+    put(&sizes[TW_CUDA_CHUNKS], "means of chunks", category,
+        ranking->chunk ? 2 * sizeof(double) + (of->n / ranking->chunk + 2) * sizeof(float) : 0);
+    return TW_CUDA_N_RANK;
+}
+
 static size_t buffers(struct tw_buffer_size sizes[TW_MOMENT_MAX_BUFFERS], const struct tw_model *model,
                       const struct tw_backend_options *options, const struct tw_moment_of *of) {
     const struct tw_model_config *const config = &model->config;
@@ -204,6 +229,7 @@ static size_t buffers(struct tw_buffer_size sizes[TW_MOMENT_MAX_BUFFERS], const 
         put(&sizes[TW_CUDA_KEY_MEAN_IN], "mean of keys", TW_CATEGORY_COMPRESSION,
             config->n_kv_heads * d * sizeof(double));
         return TW_CUDA_N_SCORE;
+    case TW_MOMENT_RANK: return rank_sizes(sizes, config, options, of);
     case TW_MOMENT_GATHER:
         put(&sizes[0], "kept rows", TW_CATEGORY_COMPRESSION, config->n_kv_heads * of->n * sizeof(int32_t));
         return 1;
@@ -237,6 +263,12 @@ static tw_status resolve(struct tw_backend_options *options, const struct tw_mod
                        "'--backend cpu'",
                        TW_CUDA_MAX_KV_HEADS, TW_CUDA_MAX_HEAD_DIM, config->name ? config->name : "", config->n_kv_heads,
                        config->head_dim);
+    if (config->context_length > UINT32_MAX / config->n_kv_heads) /* a row and a head are one 32-bit number */
+        return TW_FAIL(err, TW_E_UNSUPPORTED,
+                       "backend 'cuda' ranks up to %zu rows of %zu KV heads, model '%s' has a context of %zu: use "
+                       "'--backend cpu'",
+                       (size_t)UINT32_MAX / config->n_kv_heads, config->n_kv_heads, config->name ? config->name : "",
+                       config->context_length);
     if (options->dtype == TW_DTYPE_AUTO) options->dtype = TW_DTYPE_BF16;
     options->n_threads = 1; /* the host only hands out work */
     if (options->window == 0) options->window = 1;
@@ -244,4 +276,4 @@ static tw_status resolve(struct tw_backend_options *options, const struct tw_mod
 }
 
 const struct tw_backend_image tw_cuda_image = {
-    .name = "cuda", .dry_source = &tw_memory_dry_device, .resolve = resolve, .buffers = buffers};
+    .name = "cuda", .dry_source = &tw_memory_dry_device, .ranks = true, .resolve = resolve, .buffers = buffers};

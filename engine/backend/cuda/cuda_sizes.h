@@ -44,6 +44,15 @@ enum { TW_CUDA_SLOT, TW_CUDA_NEXT_SLOT, TW_CUDA_UNPACKED, TW_CUDA_N_LAYER };
 enum { TW_CUDA_TOKENS, TW_CUDA_TOKEN_ROWS, TW_CUDA_N_EMBED };
 enum { TW_CUDA_RANGES, TW_CUDA_EAGER, TW_CUDA_N_ATTEND }; /* OBSERVE: RANGES alone */
 enum { TW_CUDA_SCORE_RANGES, TW_CUDA_SCORES, TW_CUDA_KEY_MEAN_IN, TW_CUDA_N_SCORE };
+/* RANK: those of SCORE in the same places, with room for the neighbours that pooling takes, then */
+enum {
+    TW_CUDA_POOLED = TW_CUDA_N_SCORE, /* [n_kv_heads][block] */
+    TW_CUDA_LISTS,                    /* twice: the running lists, and those that come of them */
+    TW_CUDA_LEAST,                    /* [n_kv_heads] */
+    TW_CUDA_REST,                     /* candidates of the shared list */
+    TW_CUDA_CHUNKS,                   /* two sums that go on, means of a block's chunks */
+    TW_CUDA_N_RANK
+};
 enum { TW_CUDA_PIECES, TW_CUDA_CANDIDATES, TW_CUDA_N_LOG };                             /* LOG_ROW */
 enum { TW_CUDA_LOGITS_OUT, TW_CUDA_SLAB, TW_CUDA_N_LOGITS };                            /* LOGITS and DECODE_LOGITS */
 enum { TW_CUDA_ROWS, TW_CUDA_DECODE_SLOT, TW_CUDA_DECODE_NEXT_SLOT, TW_CUDA_N_DECODE }; /* DECODE_LAYER */
@@ -101,6 +110,13 @@ static inline size_t tw_cuda_vector_span(size_t bytes) {
     return (bytes + TW_CUDA_ALIGNMENT - 1) / TW_CUDA_ALIGNMENT * TW_CUDA_ALIGNMENT;
 }
 
+/* Entries of all lists of a ranking, and columns of its raw scores: a block of `n` of `n_rows` rows and its neighbours.
+ */
+size_t tw_cuda_rank_entries(const struct tw_ranking *ranking, size_t n_kv_heads);
+static inline size_t tw_cuda_rank_columns(const struct tw_ranking *ranking, size_t n, size_t n_rows) {
+    const size_t columns = n + ranking->pooling.kernel - 1;
+    return columns < n_rows ? columns : n_rows;
+}
 /* Attention rows of decoding, [n_heads][n_keys]. */
 size_t tw_cuda_row_bytes(const struct tw_model_config *config, size_t n_keys);
 /* Floats of decoding's state: rotation (head_dim), hidden, normed (2 n_embd), query, attention (2 n_heads * head_dim),

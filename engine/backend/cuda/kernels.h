@@ -165,6 +165,50 @@ cudaError_t tw_cuda_top(cudaStream_t stream, uint64_t *best, uint64_t *candidate
                         size_t stride, const struct tw_cuda_kv *kv, const struct tw_cuda_row_ranges *ranges, int first,
                         int n, int piece, bool reset);
 
+/* ---- the selectors' ranking (select.cu) ---- */
+
+/* Of each head: rows that are ranked, entries of its list and where the list begins. Passed by value. */
+struct tw_cuda_lists {
+    int n_heads;
+    int32_t n_scored[TW_CUDA_HEADS_CAPACITY], k[TW_CUDA_HEADS_CAPACITY];
+    int64_t offset[TW_CUDA_HEADS_CAPACITY];
+};
+/*
+ * An entry: a score in its upper half, in an order of whole numbers, and 2^32 - 1 - (row * n_heads + head) in the
+ * lower; of equal scores the lower row is greater, then the lower head. 0: empty.
+ */
+static inline float tw_cuda_entry_score(uint64_t entry) {
+    const uint32_t ordered = (uint32_t)(entry >> 32), bits = ordered >> 31 ? ordered & 0x7fffffffu : ~ordered;
+    union {
+        uint32_t bits;
+        float number;
+    } score = {bits};
+    return score.number;
+}
+
+/*
+ * pooled [n_heads][n] of rows [first, first + n), -infinity beyond a head's scored rows, from raw [n_heads][stride],
+ * whose column 0 is row `from`: over `kernel` neighbours, or those that are there.
+ */
+cudaError_t tw_cuda_pool_scores(cudaStream_t stream, float *pooled, const float *raw, size_t stride, int from,
+                                int first, int n, const struct tw_cuda_lists *lists, int kernel, bool maximum);
+/*
+ * mean[i]: of chunk first / chunk + i, over its rows and all heads, where the chunk ends in rows [first, first + n).
+ * carry [2] takes sums from one piece of rows to the next; `turn` is 0 and 1 by turns.
+ */
+cudaError_t tw_cuda_chunk_means(cudaStream_t stream, float *mean, double *carry, int turn, const float *pooled,
+                                int n_kv_heads, int first, int n, int n_scored, int chunk);
+/*
+ * The k best of each head in the list `from` (reset: none) and among rows [first, first + n) of score [n_heads][stride]
+ * become the list `to`, unsorted. least [n_heads]: the least of each head's k.
+ */
+cudaError_t tw_cuda_rank(cudaStream_t stream, uint64_t *to, const uint64_t *from, uint64_t *least, const float *score,
+                         size_t stride, const struct tw_cuda_lists *lists, int first, int n, bool reset);
+/* The same for one list of k that all heads share, over rows that are less than `least`; candidates [n_heads][n]. */
+cudaError_t tw_cuda_rank_rest(cudaStream_t stream, uint64_t *to, const uint64_t *from, int k, uint64_t *candidates,
+                              const uint64_t *least, const float *score, size_t stride,
+                              const struct tw_cuda_lists *lists, int first, int n, bool reset);
+
 #ifdef __cplusplus
 }
 #endif

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "engine/backend/image.h"
 
 /* Between the scores of one head and the next: more than any prompt has positions. */
@@ -208,6 +209,29 @@ static tw_status score(struct tw_backend *b, size_t l, const struct tw_kv *kv, c
     return touch(b, (struct tw_moment_of){.moment = TW_MOMENT_SCORE, .n = n, .layer = l}, err);
 }
 
+/* As if scores fell with the position. */
+static tw_status rank(struct tw_backend *b, size_t l, const struct tw_kv *kv, const struct tw_observation *observation,
+                      const struct tw_ranking *ranking, struct tw_scored *best, struct tw_error *err) {
+    size_t n_rows = 0, shared = 0;
+    (void)observation;
+    for (size_t g = 0; g < kv->n_kv_heads; g++) {
+        n_rows = tw_max_size(n_rows, ranking->n_scored[g]);
+        for (size_t i = 0; i < ranking->n_best[g]; i++)
+            *best++ = (struct tw_scored){-(float)i, (int32_t)i, ranking->n_shared ? (int32_t)g : 0};
+    }
+    for (size_t i = 0; shared < ranking->n_shared; i++)
+        for (size_t g = 0; g < kv->n_kv_heads && shared < ranking->n_shared; g++)
+            if (i >= ranking->n_best[g] && i < ranking->n_scored[g])
+                best[shared++] = (struct tw_scored){-(float)i, (int32_t)i, (int32_t)g};
+    return touch(b,
+                 (struct tw_moment_of){.moment = TW_MOMENT_RANK,
+                                       .n = tw_min_size(ranking->block, n_rows),
+                                       .n_keys = n_rows,
+                                       .layer = l,
+                                       .ranking = ranking},
+                 err);
+}
+
 static tw_status key_mean(struct tw_backend *b, const struct tw_kv *kv, double *mean, struct tw_error *err) {
     memset(mean, 0, kv->n_kv_heads * kv->head_dim * sizeof *mean);
     return touch(b, (struct tw_moment_of){.moment = TW_MOMENT_KEY_MEAN, .n_keys = tw_kv_longest(kv)}, err);
@@ -333,6 +357,7 @@ const struct tw_backend_ops tw_backend_dry = {
     .finish = finish,
     .observe = observe,
     .score = score,
+    .rank = rank,
     .key_mean = key_mean,
     .gather = gather,
     .log_row = log_row,
