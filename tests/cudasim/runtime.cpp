@@ -68,7 +68,7 @@ bool device_lost() { return sticky != cudaSuccess; }
 
 /* ---- device memory: addresses are never used twice, so that a stale pointer is always found ---- */
 
-static const size_t ARENA_BYTES = (size_t)64 << 30, ALIGNMENT = 512;
+static const size_t ARENA_BYTES = (size_t)64 << 30, ALIGNMENT = 512, POISON_BYTES = 1 << 20;
 static char *arena;
 static size_t arena_used;
 enum Kind { DEVICE, DEVICE_ASYNC };
@@ -117,7 +117,10 @@ static char *map_allocation(size_t bytes, Kind kind) {
     arena_used += whole;
     if (mprotect(memory, whole, PROT_READ | PROT_WRITE) != 0) return nullptr;
     memset(memory, 0xfb, GUARD_BYTES);
-    memset(data, 0xff, bytes); /* NaN for floats of every size, -1 for whole numbers */
+    /* NaN for floats of every size, -1 for whole numbers. Of what is larger than tests need, the beginning and the end.
+     */
+    memset(data, 0xff, std::min(bytes, POISON_BYTES));
+    if (bytes > POISON_BYTES) memset(data + bytes - GUARD_BYTES, 0xff, GUARD_BYTES);
     memset(data + bytes, 0xfb, whole - GUARD_BYTES - bytes);
     allocations[data] = {bytes, kind, false};
     poison_guard(memory, GUARD_BYTES, true);

@@ -35,6 +35,16 @@ static const struct tw_backend_ops *cuda(void) {
     return ops;
 }
 
+/*
+ * A build that watches memory is slower: two pieces of a long row instead of three, every third failure (another third
+ * of them in each way to run), fewer random cases.
+ */
+#ifdef __SANITIZE_ADDRESS__
+enum { LONG_PAST = 4200, N_LONG = 1, FAILURE_STEP = 3, LAUNCH_FAILURES = 4, N_CASES = 3 };
+#else
+enum { LONG_PAST = 9000, N_LONG = 4, FAILURE_STEP = 1, LAUNCH_FAILURES = 12, N_CASES = 6 };
+#endif
+
 /* NULL on a real device. */
 static const struct cudasim_control *emulation(void) {
     cuda();
@@ -193,13 +203,6 @@ static void run_case(uint64_t seed, enum tw_dtype dtype) {
 /* ---- long rows
  * -------------------------------------------------------------------------------------------------------
  */
-
-/* A build that watches memory is slower: two pieces of a row instead of three. */
-#ifdef __SANITIZE_ADDRESS__
-enum { LONG_PAST = 4200, N_LONG = 1 };
-#else
-enum { LONG_PAST = 9000, N_LONG = 4 };
-#endif
 
 /* The rows that are logged are those that ref logs, but where weights are too close to tell apart. */
 static void same_positions(const struct tw_run_record *expected, const struct tw_run_record *found, uint64_t seed) {
@@ -376,6 +379,7 @@ START_TEST(only_what_is_kept_crosses) {
     struct tw_engine_options options;
     way(&options, 0);
     options.selector = selectors[_i];
+    options.chunk = 128;
     size_t crossed[2], n_entries = 0;
     for (size_t i = 0; i < 2; i++) {
         struct tw_engine *const engine = tw_tiny_engine(model, &options);
@@ -423,7 +427,7 @@ START_TEST(failures_end_in_one_sentence) {
     nothing_left("a run");
     const long n_allocations = control->allocations() - allocations, n_launches = control->launches() - launches;
     /* Every allocation in its turn, for good: the caching allocator asks twice. */
-    for (long n = 1; n <= n_allocations; n++) {
+    for (long n = 1 + _i % FAILURE_STEP; n <= n_allocations; n += FAILURE_STEP) {
         memset(&err, 0, sizeof err);
         control->fail_allocation(n, 1000000);
         const tw_status status = small_run(model, &options, &err);
@@ -431,7 +435,7 @@ START_TEST(failures_end_in_one_sentence) {
         must_have_failed(status, &err, "allocation", n);
     }
     /* Launches, products and copies: a stride that is no multiple of a layer's. */
-    for (long n = 1; n <= n_launches; n += 1 + n_launches / 12) {
+    for (long n = 1 + _i; n <= n_launches; n += 1 + n_launches / LAUNCH_FAILURES) {
         memset(&err, 0, sizeof err);
         control->fail_launch(n);
         tw_status status = small_run(model, &options, &err);
@@ -461,7 +465,7 @@ START_TEST(unused_segments_are_given_back) {
     const long n = control->allocations() - allocations;
     /* One refusal each: where it was a segment, unused ones go back and the second try succeeds. */
     long recovered = 0;
-    for (long i = 1; i <= n; i++) {
+    for (long i = 1; i <= n; i += FAILURE_STEP) {
         control->fail_allocation(i, 1);
         recovered += small_run(model, &options, &err) == TW_OK;
     }
@@ -529,7 +533,6 @@ START_TEST(reserved_memory_is_flat) {
 END_TEST
 
 /* Slower builds run fewer: TW_CUDA_CASES. */
-enum { N_CASES = 6 };
 START_TEST(float32_equals_ref) { run_case(tw_test_seed() + (uint64_t)_i, TW_DTYPE_F32); }
 END_TEST
 START_TEST(bfloat16_is_near_ref) { run_case(tw_test_seed() + 1000 + (uint64_t)_i, TW_DTYPE_BF16); }

@@ -31,7 +31,10 @@ struct tw_cuda_slot {
     cudaEvent_t ready; /* recorded when all is queued */
 };
 
-enum { TW_CUDA_N_STAGING = 2, TW_CUDA_STAGING_BYTES = 16 << 20 };
+enum { TW_CUDA_N_STAGING = 2 };
+#ifndef TW_CUDA_STAGING_BYTES /* the emulated build has smaller ones, so that small models come in several pieces */
+#define TW_CUDA_STAGING_BYTES ((size_t)16 << 20)
+#endif
 
 struct tw_cuda_streamer {
     cudaStream_t stream;

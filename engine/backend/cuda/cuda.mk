@@ -2,7 +2,8 @@
 
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /opt/cuda) /usr/local/cuda)
 NVCC      ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) nvcc)
-# A100, RTX 30, Jetson Orin, RTX 40, Hopper, Blackwell, RTX 50; PTX of the last for what comes.
+# A100, RTX 30, Jetson Orin, RTX 40, Hopper, Blackwell, RTX 50; PTX of the last for what comes, of the first for what lies
+# between (Jetson Thor, 11.0).
 CUDA_ALL_ARCHS := 80 86 87 89 90 100 120
 CUDA_ARCHS ?= $(CUDA_ALL_ARCHS)
 CUDA_KERNELS := $(sort $(wildcard engine/backend/cuda/*.cu))
@@ -11,7 +12,8 @@ CUDA_HOST    := $(sort $(wildcard engine/backend/cuda/*.c)) engine/backend/image
 
 # ---- for devices -----------------------------------------------------------------------------------------------------------
 CUDA_B := build/cuda$(if $(subst $(CUDA_ALL_ARCHS),,$(CUDA_ARCHS)),-$(subst $() ,-,$(CUDA_ARCHS)))
-CUDA_GENCODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+CUDA_GENCODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+  $(foreach a,$(sort $(firstword $(CUDA_ARCHS)) $(lastword $(CUDA_ARCHS))),-gencode arch=compute_$(a),code=compute_$(a))
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -I. --compiler-options -fPIC,-fvisibility=hidden,-Wall -Xptxas -v
 CUDA_OBJ := $(patsubst %.cu,$(CUDA_B)/%.o,$(CUDA_KERNELS)) $(patsubst %.c,$(CUDA_B)/%.o,$(CUDA_HOST))
 
@@ -91,7 +93,7 @@ $(SIM_B)/shadow/selftest.o: tests/cudasim/selftest.cu engine/backend/cuda/cuda.m
 $(SIM_B)/host/%.o: %.c engine/backend/cuda/cuda.mk $(B)/include/engine/.made
 	@mkdir -p $(@D)
 	$(call say,CC  ,$< (emulated))
-	$(Q)$(CC) $(BASE_CFLAGS) -I$(B)/include/engine -Itests/cudasim/include -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(BASE_CFLAGS) -DTW_CUDA_STAGING_BYTES=20000 -I$(B)/include/engine -Itests/cudasim/include -MMD -MP -c -o $@ $<
 # The whole backend on the emulation, loaded as the real one is.
 $(SIM_B)/libtidewake-cudasim.so: $(SIM_HOST) $(SIM_PLAIN) $(SIM_CORE) $(SIM_B)/noshadow.o
 	$(call say,LINK,$@)

@@ -263,6 +263,11 @@ static tw_status resolve(struct tw_backend_options *options, const struct tw_mod
                        "'--backend cpu'",
                        TW_CUDA_MAX_KV_HEADS, TW_CUDA_MAX_HEAD_DIM, config->name ? config->name : "", config->n_kv_heads,
                        config->head_dim);
+    if (config->n_heads / config->n_kv_heads * config->head_dim > TW_CUDA_MAX_GROUP_NUMBERS)
+        return TW_FAIL(err, TW_E_UNSUPPORTED,
+                       "backend 'cuda' takes up to %d query numbers a KV head, model '%s' has %zu: use '--backend cpu'",
+                       TW_CUDA_MAX_GROUP_NUMBERS, config->name ? config->name : "",
+                       config->n_heads / config->n_kv_heads * config->head_dim);
     if (config->context_length > UINT32_MAX / config->n_kv_heads) /* a row and a head are one 32-bit number */
         return TW_FAIL(err, TW_E_UNSUPPORTED,
                        "backend 'cuda' ranks up to %zu rows of %zu KV heads, model '%s' has a context of %zu: use "

@@ -26,8 +26,9 @@ enum {
     TW_CUDA_MAX_TOP_K = 1024,            /* largest log */
     TW_CUDA_MAX_KV_HEADS = 128,
     TW_CUDA_MAX_HEAD_DIM = 256,
-    TW_CUDA_LOGITS_ROWS = 8,       /* rows that one pass over the output matrix serves */
-    TW_CUDA_SLAB_BYTES = 64 << 20, /* of the output matrix, when weights are streamed */
+    TW_CUDA_MAX_GROUP_NUMBERS = 12288, /* decoding's queries of a KV head: floats in 48 KiB of shared memory */
+    TW_CUDA_LOGITS_ROWS = 8,           /* rows that one pass over the output matrix serves */
+    TW_CUDA_SLAB_BYTES = 64 << 20,     /* of the output matrix, when weights are streamed */
 };
 
 /* Places in the lists of the moments. */

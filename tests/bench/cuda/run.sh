@@ -1,6 +1,7 @@
 #!/bin/sh
 # The CUDA backend on this machine's device: prefill against the measured peak of bf16 products, decoding against the measured
 # bandwidth, tide beside postprefill, both allocators. A table a run on standard output, with the device's peaks in front.
+# Without nvcc the peaks are measured by build/cuda-peak: peak.c, built where there is one.
 # Usage: tests/bench/cuda/run.sh MODEL [CONTEXT...]    (default contexts: 4K 7K)
 set -eu
 cd "$(dirname "$0")/../../.."
@@ -10,7 +11,7 @@ shift
 cuda=${CUDA_HOME:-/usr/local/cuda}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$cuda/bin/nvcc" -O2 -o "$work/peak" tests/bench/cuda/peak.c -lcublas
+if [ -x "$cuda/bin/nvcc" ]; then "$cuda/bin/nvcc" -O2 -o "$work/peak" tests/bench/cuda/peak.c -lcublas; else cp build/cuda-peak "$work/peak"; fi
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 peaks=$("$work/peak")
 echo "peaks: ${peaks% *} TFLOP/s of bf16 products, ${peaks#* } GB/s of copies"

@@ -81,5 +81,10 @@ int main() {
     line("row_values_merge", 128, 0);
     line("top_of_range", select_top::SELECT_THREADS, 0);
     line("top_merge", select_top::SELECT_THREADS, top_k * sizeof(uint64_t));
+    line("pool_scores", 128, 0);
+    line("chunk_means", 128, 0);
+    line("rank_own", select_top::SELECT_THREADS, 0);
+    line("rank_rest", select_top::SELECT_THREADS, 0);
+    line("rank_shared", select_top::SELECT_THREADS, 0);
     return 0;
 }
