@@ -44,14 +44,53 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
             free(file);
             return NULL;
         }
-        file->shared->size = 0;
+        file->shared->size = file->shared->flushed = 0;
     }
     return &file->public;
 }
 
+static bool put_bytes(struct tw_h5_file *file, haddr_t address, size_t size, const uint8_t *from) {
+    while (size && !file->dead) {
+        const ssize_t put = pwrite(file->fd, from, size, (off_t)address);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            file->failure = put < 0 ? errno : ENOSPC;
+            file->dead = true;
+            return false;
+        }
+        from += put;
+        address += (haddr_t)put;
+        size -= (size_t)put;
+        if (address > file->size) file->size = address;
+    }
+    return true;
+}
+
+/* Writes the metadata that is held back; after a failure it is dropped. */
+static bool put_held(struct tw_h5_file *file) {
+    tw_held_order(&file->held, file->flushed);
+    bool done = true;
+    for (size_t i = 0; done && i < file->held.n; i++) {
+        const struct tw_held_block *const block = &file->held.block[i];
+        done = put_bytes(file, block->address, block->size, block->bytes);
+    }
+    tw_held_clear(&file->held);
+    return done;
+}
+
+static herr_t driver_flush(H5FD_t *public, hid_t dxpl, hbool_t closing) {
+    (void)dxpl;
+    (void)closing;
+    struct driver_file *const file = (struct driver_file *)public;
+    const bool done = put_held(file->shared);
+    file->shared->flushed = file->eoa;
+    return done ? 0 : -1;
+}
+
 static herr_t driver_close(H5FD_t *file) {
+    const bool done = put_held(((struct driver_file *)file)->shared);
     free(file);
-    return 0;
+    return done ? 0 : -1;
 }
 
 static herr_t driver_query(const H5FD_t *file, unsigned long *flags) {
@@ -64,7 +103,7 @@ static herr_t driver_query(const H5FD_t *file, unsigned long *flags) {
 /*
  * Room for an object. A kill cuts a write between two pages of memory, and a half-written node of a chunk index loses
  * chunks that were flushed long before: what is metadata lies within one page, so that it is on the disk as it was or
- * as it is to be. (Chunks may be cut: nothing refers to them until they are whole.)
+ * as it is to be. (Chunks may be cut: nothing refers to them until they are whole.) traces/held.h orders these writes.
  */
 static haddr_t driver_alloc(H5FD_t *file, H5FD_mem_t type, hid_t transfer, hsize_t size) {
     (void)transfer;
@@ -99,6 +138,8 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     (void)dxpl;
     struct tw_h5_file *const file = ((struct driver_file *)public)->shared;
     uint8_t *to = buffer;
+    const haddr_t first = address;
+    const size_t all = size;
     if (address > INT64_MAX || size > INT64_MAX - address) return -1;
     while (size) {
         size_t n = 0;
@@ -116,44 +157,47 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
         }
         if (!n) {
             memset(to, 0, size);
-            return 0;
+            break;
         }
         to += n;
         address += n;
         size -= n;
     }
+    tw_held_overlay(&file->held, buffer, first, all);
     return 0;
 }
 
 static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
                            const void *buffer) {
-    (void)type;
     (void)dxpl;
     struct tw_h5_file *const file = ((struct driver_file *)public)->shared;
-    const uint8_t *from = buffer;
-    while (size && !file->dead) {
-        const ssize_t put = pwrite(file->fd, from, size, (off_t)address);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) {
-            file->failure = put < 0 ? errno : ENOSPC;
-            file->dead = true;
-            return -1;
-        }
-        from += put;
-        address += (haddr_t)put;
-        size -= (size_t)put;
-        if (address > file->size) file->size = address;
-    }
-    return 0;
+    if (file->dead) return 0;
+    /* Place that was freed and given out anew since the last flush (none is while steps come in): what is held for it
+     * goes first, in whatever state. */
+    if (tw_held_overlaps(&file->held, address, size) && !put_held(file)) return -1;
+    if (type == H5FD_MEM_DRAW) return put_bytes(file, address, size, buffer) ? 0 : -1;
+    const enum tw_held_kind kind = type == H5FD_MEM_SUPER   ? TW_HELD_SUPERBLOCK
+                                   : type == H5FD_MEM_GHEAP ? TW_HELD_HEAP
+                                   : type == H5FD_MEM_BTREE ? TW_HELD_TREE
+                                                            : TW_HELD_OTHER;
+    if (tw_held_put(&file->held, kind, address, size, buffer)) return 0;
+    file->failure = ENOMEM;
+    file->dead = true;
+    return -1;
 }
 
-/* At a flush and at the end: the file is as long as libhdf5 believes, or it would not open again. */
+/*
+ * At a flush, before driver_flush, and at the end: the file is at least as long as libhdf5 is going to say, or it would
+ * not open again. It shrinks only at the end, to give back what tw_h5_reserve took, when nothing on the disk speaks of
+ * more.
+ */
 static herr_t driver_truncate(H5FD_t *public, hid_t dxpl, hbool_t closing) {
     (void)dxpl;
     struct driver_file *const file = (struct driver_file *)public;
     struct tw_h5_file *const shared = file->shared;
     if (shared->fd < 0 || shared->dead || shared->read_only) return 0;
-    if (file->eoa == shared->size && !closing) return 0; /* closing gives back what tw_h5_reserve took */
+    if (closing && file->eoa <= shared->size && !put_held(shared)) return -1;
+    if (file->eoa <= shared->size && !closing) return 0;
     if (ftruncate(shared->fd, (off_t)file->eoa) != 0) {
         shared->failure = errno;
         shared->dead = true;
@@ -181,6 +225,7 @@ static const H5FD_class_t driver_class = {
     .get_eof = driver_get_eof,
     .read = driver_read,
     .write = driver_write,
+    .flush = driver_flush,
     .truncate = driver_truncate,
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };

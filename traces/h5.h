@@ -3,7 +3,8 @@
  *
  * The driver works on a file descriptor or on bytes in memory. It takes no lock, so that reading works on file systems
  * without any and needs no environment variable, and after a failed write it touches the file no more: what libhdf5
- * still wants to write when it closes cannot spoil what was flushed before.
+ * still wants to write when it closes cannot spoil what was flushed before. Metadata reaches the file at a flush and in
+ * a safe order (traces/held.h).
  */
 #ifndef TW_TRACES_H5_H
 #define TW_TRACES_H5_H
@@ -14,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "traces/held.h"
 
 /*
  * The lock around every call into libhdf5 (not thread-safe as Debian builds it). Recursive. The first call prepares the
@@ -34,6 +36,8 @@ struct tw_h5_file {
     int failure;           /* errno of the first failed write or read; 0: none */
     bool dead;             /* a write failed: later writes are dropped */
     bool read_only;        /* set by tw_h5_open */
+    struct tw_held held;   /* metadata that waits for the next flush */
+    uint64_t flushed;      /* where the file ended at the last flush */
 };
 
 /* Prepares the struct for an open descriptor (its size is looked up). */

@@ -17,7 +17,8 @@
 #include "traces/h5.h"
 #include "traces/pack.h"
 
-enum { BLOCK = 16 }; /* steps a chunk, and between two flushes */
+enum { BLOCK = 16 };          /* steps a chunk, and between two flushes */
+enum { FLUSH_CHUNKS = 1024 }; /* a long prompt's keys come before any step: their index must not pile up in memory */
 
 struct late_text {
     char *name;
@@ -34,6 +35,7 @@ struct tw_trace_writer {
     bool existed, failed, finished;
     size_t n_steps;  /* appended */
     size_t n_filled; /* of the block, not yet in the file */
+    size_t n_since;  /* chunks written since the last flush that write_chunks asked for */
     /* The block: each layer's chunk is in one piece. */
     int32_t *position;   /* [n_layers][BLOCK][n_heads][top_k] */
     uint8_t *weight;     /* [n_layers][BLOCK][n_heads][top_k] halves or floats */
@@ -293,6 +295,11 @@ static tw_status write_chunks(struct tw_trace_writer *writer, size_t n_jobs, str
         const hsize_t offset[4] = {job->offset[0], job->offset[1], job->offset[2], job->offset[3]};
         if (H5Dwrite_chunk(writer->datasets[job->dataset], H5P_DEFAULT, 0, offset, job->packed_size, job->packed) < 0)
             status = give_up(writer, tw_trace_dataset_path((enum tw_trace_dataset)job->dataset), err);
+        writer->n_since++;
+    }
+    if (status == TW_OK && writer->n_since >= FLUSH_CHUNKS) {
+        writer->n_since = 0;
+        if (H5Fflush(writer->id, H5F_SCOPE_LOCAL) < 0) status = give_up(writer, "the index of chunks", err);
     }
     tw_h5_leave();
     return status;
