@@ -16,6 +16,7 @@
 #include "base/stop.h"
 #include "cli/commands.h"
 #include "cli/progress_line.h"
+#include "traces/h5.h"
 
 #define STANDARD_WIDTH 80 /* of what is written for people, where there is no terminal */
 
@@ -186,6 +187,25 @@ static int exit_status_of(tw_status status) {
     return 3;
 }
 
+static void say(const char *text) {
+    const ssize_t n = write(STDERR_FILENO, text, strlen(text));
+    (void)n;
+}
+
+/*
+ * A crash while libhdf5 reads a trace is the file's fault: one line, as for any other damage. Any other crash takes its
+ * course: the handler is gone, and what failed fails again. Nothing here but what a signal handler may call.
+ */
+static void on_crash(int signal) {
+    (void)signal;
+    const char *const path = tw_h5_reading();
+    if (!path) return;
+    say("tidewake: trace '");
+    say(path);
+    say("': is damaged: the HDF5 library crashed on it\n");
+    _exit(2);
+}
+
 static void on_signal(int signal) {
     (void)signal;
     tw_stop_request();
@@ -197,6 +217,12 @@ static void install_signals(void) {
     action.sa_flags = SA_RESTART | SA_RESETHAND; /* a second Ctrl-C ends the program at once */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    static char room[1 << 16]; /* a stack for when the other one is used up */
+    const stack_t stack = {.ss_sp = room, .ss_size = sizeof room};
+    struct sigaction crash = {.sa_handler = on_crash,
+                              .sa_flags = SA_RESETHAND | (sigaltstack(&stack, NULL) ? 0 : SA_ONSTACK)};
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL};
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++) sigaction(crashes[i], &crash, NULL);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error with a message */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit, too */
 }

@@ -5,13 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "cli/command.h"
 #include "tests/support.h"
 #include "tests/trace_maker.h"
 #include "traces/check.h"
@@ -79,8 +82,13 @@ START_TEST(killed) {
         ck_assert(!tw_trace_info(trace)->complete);
         tw_trace_free(trace);
         ck_assert_uint_le(n, seen);
-        /* Everything that was flushed is there. */
-        ck_assert_msg(n >= (seen - 1) / 16 * 16, "killed in step %zu, %zu are there", seen, n);
+        /*
+         * Everything that was flushed is there. Only the last, part-filled chunk of keys is overwritten where it lies:
+         * a kill within that write costs the steps whose keys it holds, and no others.
+         */
+        const size_t flushed = (seen - 1) / 16 * 16, before = made.info.prompt_length - 1;
+        if (_i && flushed && n == tw_max_size((before + flushed) / 16 * 16, before) - before) continue;
+        ck_assert_msg(n >= flushed, "killed in step %zu, %zu are there", seen, n);
         ck_assert_msg(n + 16 >= seen, "killed in step %zu, %zu are there", seen, n);
         tw_test_trace_compare(&made, path, n);
         if (seen - n > lost_most) lost_most = seen - n;
@@ -264,6 +272,52 @@ START_TEST(damaged) {
 }
 END_TEST
 
+/* One command on one file, in a process of its own; how it ended. */
+static int run_on(const char *command, const char *path) {
+    const pid_t child = fork();
+    if (child == 0) {
+        omp_set_num_threads(1);
+        alarm(60);
+#if !defined __SANITIZE_ADDRESS__ /* libhdf5 makes room for what a file states: that fails here, not the machine */
+        const struct rlimit most = {(rlim_t)4 << 30, (rlim_t)4 << 30};
+        setrlimit(RLIMIT_AS, &most);
+#endif
+        if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(99);
+        char *arguments[] = {"tidewake", (char *)command, (char *)path, NULL};
+        exit(tw_main(3, arguments));
+    }
+    int ended = 0;
+    waitpid(child, &ended, 0);
+    return ended;
+}
+
+/* Flipped bits of the metadata, on which libhdf5 itself may crash: whatever the command, it ends by itself. */
+START_TEST(never_a_signal) {
+    static const char *const commands[] = {"info", "replay"};
+    struct tw_test_trace made;
+    tw_test_trace_shape(&made, 20);
+    tw_test_trace_make(&made, 1);
+    const char *const path = tw_test_path(tw_test_folder(), "a.h5");
+    tw_test_trace_write(&made, path);
+    size_t size, refused = 0;
+    uint8_t *const bytes = tw_test_read_file(path, &size);
+    struct tw_random random;
+    tw_random_init(&random, tw_test_seed(), 200 + (uint64_t)_i);
+    for (int i = 0; i < 150; i++) {
+        const size_t at = tw_random_below(&random, 8000), bit = tw_random_below(&random, 8);
+        bytes[at] ^= (uint8_t)(1u << bit);
+        tw_test_write_file(path, bytes, size);
+        const int ended = run_on(commands[_i], path);
+        ck_assert_msg(WIFEXITED(ended), "bit %zu of byte %zu: %s", bit, at, strsignal(WTERMSIG(ended)));
+        refused += WEXITSTATUS(ended) == 2;
+        bytes[at] ^= (uint8_t)(1u << bit);
+    }
+    ck_assert_uint_ge(refused, 5);
+    free(bytes);
+    tw_test_trace_release(&made);
+}
+END_TEST
+
 Suite *tw_suite_trace_damage(void);
 Suite *tw_suite_trace_damage(void) {
     Suite *const suite = suite_create("trace_damage");
@@ -278,6 +332,7 @@ Suite *tw_suite_trace_damage(void) {
     TCase *const damage = tcase_create("damaged");
     tcase_set_timeout(damage, 120);
     tcase_add_loop_test(damage, damaged, 0, 3);
+    tcase_add_loop_test(damage, never_a_signal, 0, 2);
     suite_add_tcase(suite, damage);
     return suite;
 }

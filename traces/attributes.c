@@ -229,6 +229,8 @@ static tw_status read_format(struct reading *reading, const char *name, hid_t at
 }
 
 static tw_status read_attribute(struct reading *reading, const char *name, hid_t attribute) {
+    if (H5Aget_storage_size(attribute) > longest_text_bytes) /* libhdf5 makes room for all that is stated */
+        return REFUSE("trace '%s': attribute '%s' is implausibly large", reading->path, name);
     if (strcmp(name, "format") == 0 || strcmp(name, "format_version") == 0)
         return read_format(reading, name, attribute);
     for (const struct tw_attribute_row *row = tw_attribute_rows; row->name; row++)

@@ -1,6 +1,7 @@
 #include "traces/check.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -114,6 +115,8 @@ struct answer {
 static void answer_in_child(int to, const char *path) {
     const struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none); /* a crash is an answer here */
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL};
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++) signal(crashes[i], SIG_DFL);
     struct answer answer = {0};
     struct tw_trace *trace;
     answer.status = tw_trace_open(&trace, path, &answer.err);

@@ -164,7 +164,7 @@ tw_status tw_dataset_open(struct tw_dataset *dataset, hid_t file, const char *pa
     assert(rank >= 1 && rank <= TW_DATASET_MAX_RANK);
     *dataset = (struct tw_dataset){
         .id = -1, .path = path, .file_path = file_path, .file_size = file_size, .unpacked = unpacked};
-    tw_h5_enter();
+    tw_h5_enter_reading(dataset->file_path);
     bool found = false;
     tw_status status = find(&found, dataset, file, err);
     if (status == TW_OK && found) {
@@ -179,7 +179,7 @@ tw_status tw_dataset_open(struct tw_dataset *dataset, hid_t file, const char *pa
 
 void tw_dataset_close(struct tw_dataset *dataset) {
     if (dataset->id < 0) return;
-    tw_h5_enter();
+    tw_h5_enter_reading(dataset->file_path);
     H5Dclose(dataset->id);
     tw_h5_leave();
     dataset->id = -1;
@@ -203,7 +203,7 @@ tw_status tw_dataset_check_chunks(const struct tw_dataset *dataset, struct tw_er
     if (!sound) return REFUSE(dataset, "has an implausible number of chunks");
     if (needed == 0) return TW_OK;
     hsize_t there = 0;
-    tw_h5_enter();
+    tw_h5_enter_reading(dataset->file_path);
     const hid_t space = H5Dget_space(dataset->id);
     const bool counted = H5Dget_num_chunks(dataset->id, space, &there) >= 0;
     H5Sclose(space);
@@ -239,7 +239,7 @@ size_t tw_dataset_stored_rows(const struct tw_dataset *dataset, size_t n_rows) {
     end[0] = tw_min_size(end[0], n_rows);
     for (unsigned d = 0; d < dataset->rank; d++)
         if (end[d] == 0) return 0;
-    tw_h5_enter();
+    tw_h5_enter_reading(dataset->file_path);
     size_t rows = end[0];
     do {
         if (!stored(dataset, at)) {
@@ -332,7 +332,7 @@ tw_status tw_box_read(struct tw_box *box, const struct tw_dataset *dataset, cons
         empty = empty || count[d] == 0;
     }
     if (empty) return TW_OK;
-    tw_h5_enter();
+    tw_h5_enter_reading(dataset->file_path);
     const tw_status status = dataset->chunked ? read_chunked(box, err) : read_contiguous(box, err);
     tw_h5_leave();
     return status;

@@ -17,6 +17,8 @@
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static hid_t driver = -1;
+static _Thread_local unsigned depth;                  /* of the lock */
+static _Thread_local const char *volatile in_reading; /* the trace, while depth > 0 */
 
 /* ---- the driver ------------------------------------------------------------------------------------------------- */
 
@@ -132,6 +134,45 @@ static haddr_t driver_get_eof(const H5FD_t *file, H5FD_mem_t type) {
     return ((const struct driver_file *)file)->shared->size;
 }
 
+static uint64_t word_at(const uint8_t *bytes) {
+    uint64_t word = 0;
+    for (size_t b = 0; b < 8; b++) word |= (uint64_t)bytes[b] << 8 * b;
+    return word;
+}
+
+/*
+ * A collection of the global heap, where attributes keep their strings (HDF5 file format, III.E): objects of 16 bytes
+ * and their contents, filled up to a multiple of 8; the free rest is object 0. libhdf5 1.10 follows the sizes wherever
+ * they lead, or for ever.
+ */
+static bool sound_heap(const uint8_t *bytes, uint64_t size) {
+    enum { HEAD = 16 };
+    for (uint64_t at = HEAD; size - at >= HEAD;) {
+        const uint64_t left = size - at, stated = word_at(bytes + at + 8);
+        const bool unused = !bytes[at] && !bytes[at + 1];
+        if (stated > left || (unused && stated < HEAD)) return false;
+        const uint64_t whole = unused ? stated : HEAD + (stated + 7) / 8 * 8;
+        if (whole > left) return false;
+        at += whole;
+    }
+    return true;
+}
+
+static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size, void *buffer);
+
+/* What was read from a place where libhdf5 looks for such a collection; the rest of it is read here. */
+static bool check_heap(H5FD_t *file, haddr_t address, size_t size, const uint8_t *bytes) {
+    if (size < 16 || memcmp(bytes, "GCOL", 4) != 0) return true; /* the rest of one, or libhdf5 refuses it */
+    const uint64_t stated = word_at(bytes + 8), there = driver_get_eof(file, H5FD_MEM_DRAW);
+    if (stated < 16 || address > there || stated > there - address) return false;
+    if (stated <= size) return sound_heap(bytes, stated);
+    uint8_t *const all = malloc((size_t)stated);
+    const bool sound =
+        all && driver_read(file, H5FD_MEM_DRAW, 0, address, (size_t)stated, all) == 0 && sound_heap(all, stated);
+    free(all);
+    return sound;
+}
+
 /* Reads behind the end give zeros, as with libhdf5's own driver. */
 static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size, void *buffer) {
     (void)type;
@@ -164,6 +205,7 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
         size -= n;
     }
     tw_held_overlay(&file->held, buffer, first, all);
+    if (file->heaps && !check_heap(public, first, all, buffer)) return -1;
     return 0;
 }
 
@@ -175,9 +217,9 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
     /* Place that was freed and given out anew since the last flush (none is while steps come in): what is held for it
      * goes first, in whatever state. */
     if (tw_held_overlaps(&file->held, address, size) && !put_held(file)) return -1;
-    if (type == H5FD_MEM_DRAW) return put_bytes(file, address, size, buffer) ? 0 : -1;
+    if (type == H5FD_MEM_DRAW) /* global heaps too: libhdf5 counts them as data, and what they held they still hold */
+        return put_bytes(file, address, size, buffer) ? 0 : -1;
     const enum tw_held_kind kind = type == H5FD_MEM_SUPER   ? TW_HELD_SUPERBLOCK
-                                   : type == H5FD_MEM_GHEAP ? TW_HELD_HEAP
                                    : type == H5FD_MEM_BTREE ? TW_HELD_TREE
                                                             : TW_HELD_OTHER;
     if (tw_held_put(&file->held, kind, address, size, buffer)) return 0;
@@ -234,6 +276,7 @@ static const H5FD_class_t driver_class = {
 
 void tw_h5_enter(void) {
     pthread_mutex_lock(&lock);
+    depth++;
     if (driver >= 0) return;
     H5open();
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -242,10 +285,20 @@ void tw_h5_enter(void) {
     driver = H5FDregister(&driver_class);
 }
 
-void tw_h5_leave(void) { pthread_mutex_unlock(&lock); }
+void tw_h5_enter_reading(const char *path) {
+    tw_h5_enter();
+    if (!in_reading) in_reading = path;
+}
 
-static herr_t innermost(unsigned depth, const H5E_error2_t *error, void *words) {
-    (void)depth;
+const char *tw_h5_reading(void) { return in_reading; }
+
+void tw_h5_leave(void) {
+    if (--depth == 0) in_reading = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+static herr_t innermost(unsigned level, const H5E_error2_t *error, void *words) {
+    (void)level;
     snprintf(words, 256, "%s", error->desc && *error->desc ? error->desc : "unknown reason");
     return 1; /* walking from inside out: the first is the cause */
 }

@@ -24,6 +24,15 @@
 void tw_h5_enter(void);
 void tw_h5_leave(void);
 
+/*
+ * As tw_h5_enter, to read the trace of this name, which stays valid until the matching leave. libhdf5 1.10 believes
+ * sizes that a damaged file states, and crashes on some: a program's signal handler finds out here that it was that.
+ */
+void tw_h5_enter_reading(const char *path);
+/* The name given by the calling thread, while it is between enter and leave; NULL otherwise. For signal handlers too.
+ */
+const char *tw_h5_reading(void);
+
 /* The innermost words of libhdf5's error stack, in a static buffer; "unknown reason" without any. Clears the stack. */
 const char *tw_h5_reason(void);
 
@@ -36,8 +45,9 @@ struct tw_h5_file {
     int failure;           /* errno of the first failed write or read; 0: none */
     bool dead;             /* a write failed: later writes are dropped */
     bool read_only;        /* set by tw_h5_open */
-    struct tw_held held;   /* metadata that waits for the next flush */
-    uint64_t flushed;      /* where the file ended at the last flush */
+    bool heaps; /* set by the caller while it reads attributes: global heaps are checked before libhdf5 sees them */
+    struct tw_held held; /* metadata that waits for the next flush */
+    uint64_t flushed;    /* where the file ended at the last flush */
 };
 
 /* Prepares the struct for an open descriptor (its size is looked up). */

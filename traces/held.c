@@ -51,7 +51,6 @@ enum { LEVELS = 256 };
 static uint32_t turn_of(const struct tw_held_block *block, uint64_t end) {
     if (block->kind == TW_HELD_SUPERBLOCK) return 1;
     if (block->address >= end) return 0;
-    if (block->kind == TW_HELD_HEAP) return 2;
     /* HDF5 file format, III.A.1: "TREE", the type of node, its level. (A group's list of symbols, "SNOD", has none.) */
     if (block->kind == TW_HELD_TREE)
         return 2 + LEVELS - (block->size > 5 && !memcmp(block->bytes, "TREE", 4) ? block->bytes[5] : 0u);

@@ -10,10 +10,9 @@
  *
  *   1. blocks at places beyond the end of the file as it was: nothing on the disk refers to them yet;
  *   2. the superblock, since a reader believes in nothing behind the end that it states;
- *   3. global heaps: what they held they still hold;
- *   4. nodes of trees, the highest level first: a parent leads either to a new node, which is complete, or to an old
+ *   3. nodes of trees, the highest level first: a parent leads either to a new node, which is complete, or to an old
  *      one, which as yet has all that it had; a child loses its right half only when every way there leads past it;
- *   5. the rest, from the end of the file to its beginning: a continued header before what refers to it.
+ *   4. the rest, from the end of the file to its beginning: a continued header before what refers to it.
  *
  * Each block lies within one page of memory (traces/h5.c sees to it), so a kill does not cut it.
  */
@@ -24,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum tw_held_kind { TW_HELD_SUPERBLOCK, TW_HELD_HEAP, TW_HELD_TREE, TW_HELD_OTHER };
+enum tw_held_kind { TW_HELD_SUPERBLOCK, TW_HELD_TREE, TW_HELD_OTHER };
 
 struct tw_held_block {
     uint64_t address;

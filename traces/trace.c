@@ -177,7 +177,10 @@ static tw_status open_all(struct tw_trace *trace, struct tw_error *err) {
             return TW_FAIL(err, TW_E_IO, "cannot read trace '%s': %s", trace->path, strerror(trace->file.failure));
         return explain_foreign(trace, reason, err);
     }
-    TW_TRY(tw_attributes_read(&trace->info, trace->id, trace->path, err));
+    trace->file.heaps = true;
+    const tw_status status = tw_attributes_read(&trace->info, trace->id, trace->path, err);
+    trace->file.heaps = false;
+    TW_TRY(status);
     for (int which = 0; which < TW_TRACE_N_DATASETS; which++)
         TW_TRY(open_dataset(trace, (enum tw_trace_dataset)which, err));
     if (!trace->info.complete) TW_TRY(find_prefix(trace, err));
@@ -195,7 +198,7 @@ static tw_status open_file(struct tw_trace **result, const char *path, struct tw
     trace->file = file;
     trace->id = -1;
     for (int which = 0; which < TW_TRACE_N_DATASETS; which++) trace->datasets[which].id = -1;
-    tw_h5_enter();
+    tw_h5_enter_reading(trace->path);
     const tw_status status = open_all(trace, err);
     tw_h5_leave();
     if (status == TW_OK)
@@ -233,7 +236,7 @@ tw_status tw_trace_open_memory(struct tw_trace **trace, const void *data, size_t
 
 void tw_trace_free(struct tw_trace *trace) {
     if (!trace) return;
-    tw_h5_enter();
+    tw_h5_enter_reading(trace->path);
     for (int which = 0; which < TW_TRACE_N_DATASETS; which++) tw_dataset_close(&trace->datasets[which]);
     if (trace->id >= 0) H5Fclose(trace->id);
     H5Eclear2(H5E_DEFAULT);

@@ -500,8 +500,9 @@ tw_status tw_trace_writer_put_kept(struct tw_trace_writer *writer, size_t layer,
 
 /*
  * The last chunk of keys is rewritten with every block, since positions do not fall on the blocks' borders. It is
- * padded to the most that it can take, so that libhdf5 replaces it in place: moved, it could be lost to a kill before
- * the flush.
+ * padded to the most that it can take, so that libhdf5 replaces it in place: moved, its old place could be given out
+ * and overwritten before the flush. What remains: a kill between two pages of that very write leaves the chunk
+ * unreadable, and with it the up to 15 flushed steps whose keys it holds.
  */
 tw_status tw_trace_writer_put_key(struct tw_trace_writer *writer, size_t layer, const uint16_t *key, size_t n_positions,
                                   struct tw_error *err) {
