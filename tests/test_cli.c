@@ -162,8 +162,8 @@ START_TEST(progress_goes_on_in_a_long_operation) {
     tw_text_clear(&written);
     on_terminal(&written, a_note_between);
     text = tw_text_string(&written);
-    ck_assert_msg(strstr(text, "\ra  50%  a detail that is too long for a terminal of sixty c\033[K\r\033[Knote"),
-                  "%s", text);
+    ck_assert_msg(strstr(text, "\ra  50%  a detail that is too long for a terminal of sixty c\033[K\r\033[Knote"), "%s",
+                  text);
     tw_text_release(&written);
 }
 END_TEST

@@ -366,8 +366,8 @@ END_TEST
 START_TEST(tables_fit_a_terminal) {
     static const char *const options[] = {
         "plan %s --context 100 --budget 40",
-        "plan %s --context 100,200 --budget 40,full --dtype f32,bf16 --schedule tide,postprefill:rows=block,block "
-        "--selector keydiff:online=1 --memory 240K",
+        ("plan %s --context 100,200 --budget 40,full --dtype f32,bf16 --schedule tide,postprefill:rows=block,block "
+         "--selector keydiff:online=1 --memory 240K"),
         "plan %s --context 100 --schedule tide,oneshot --detail",
         "prefill %s --context 100,200 --budget 40,full --schedule tide,postprefill:rows=block --max-new 2 --backend cpu",
         "prefill %s --context 100,200 --budget 40 --schedule tide,block --requests 3 --backend ref",
