@@ -40,9 +40,9 @@ static const struct tw_backend_ops *cuda(void) {
  * of them in each way to run), fewer random cases.
  */
 #ifdef __SANITIZE_ADDRESS__
-enum { LONG_PAST = 4200, N_LONG = 1, FAILURE_STEP = 3, LAUNCH_FAILURES = 4, N_CASES = 3 };
+enum { LONG_PAST = 4200, N_LONG = 1, FAILURE_STEP = 3, LAUNCH_FAILURES = 4, N_CASES = 2, N_CROSSING = 3 };
 #else
-enum { LONG_PAST = 9000, N_LONG = 4, FAILURE_STEP = 1, LAUNCH_FAILURES = 12, N_CASES = 6 };
+enum { LONG_PAST = 9000, N_LONG = 4, FAILURE_STEP = 1, LAUNCH_FAILURES = 12, N_CASES = 6, N_CROSSING = 7 };
 #endif
 
 /* NULL on a real device. */
@@ -371,7 +371,7 @@ static void way(struct tw_engine_options *options, int i) {
  * decoded token what is logged and its logits. Nothing grows with the prompt.
  */
 START_TEST(only_what_is_kept_crosses) {
-    static const char *const selectors[] = {"snapkv", "pyramidkv", "adakv", "chunkkv", "keydiff", "knorm", "recent"};
+    static const char *const selectors[] = {"adakv", "chunkkv", "keydiff", "snapkv", "pyramidkv", "knorm", "recent"};
     const struct cudasim_control *const control = emulation();
     if (!control) return;
     struct tw_model *const model = tw_tiny_model(&tw_tiny_llama, 1);
@@ -554,7 +554,7 @@ Suite *tw_suite_cuda_cases(void) {
     suite_add_tcase(suite, rows);
     TCase *const failures = tcase_create("failures");
     tcase_set_timeout(failures, 300);
-    tcase_add_loop_test(failures, only_what_is_kept_crosses, 0, 7);
+    tcase_add_loop_test(failures, only_what_is_kept_crosses, 0, N_CROSSING);
     tcase_add_loop_test(failures, failures_end_in_one_sentence, 0, N_WAYS);
     tcase_add_test(failures, unused_segments_are_given_back);
     tcase_add_test(failures, says_what_is_missing);
