@@ -7,6 +7,13 @@
 
 #include "base/text.h"
 
+/* Whether this build watches itself, and takes its time. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TW_SANITIZED 1
+#else
+#define TW_SANITIZED 0
+#endif
+
 /* A path under tests/golden, in a static buffer ring (up to 8 live at once). */
 const char *tw_test_golden(const char *relative);
 /* A fresh empty folder under the system's temporary folder; removed when the test process ends. In a buffer ring. */

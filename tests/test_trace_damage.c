@@ -284,7 +284,7 @@ static int run_on(const char *command, const char *path) {
 #endif
         if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(99);
         char *arguments[] = {"tidewake", (char *)command, (char *)path, NULL};
-        exit(tw_main(3, arguments));
+        _exit(tw_main(3, arguments)); /* not exit: a sanitizer would look for leaks in all that was forked, each time */
     }
     int ended = 0;
     waitpid(child, &ended, 0);
@@ -303,7 +303,7 @@ START_TEST(never_a_signal) {
     uint8_t *const bytes = tw_test_read_file(path, &size);
     struct tw_random random;
     tw_random_init(&random, tw_test_seed(), 200 + (uint64_t)_i);
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < (TW_SANITIZED ? 60 : 150); i++) {
         const size_t at = tw_random_below(&random, 8000), bit = tw_random_below(&random, 8);
         bytes[at] ^= (uint8_t)(1u << bit);
         tw_test_write_file(path, bytes, size);
@@ -312,7 +312,7 @@ START_TEST(never_a_signal) {
         refused += WEXITSTATUS(ended) == 2;
         bytes[at] ^= (uint8_t)(1u << bit);
     }
-    ck_assert_uint_ge(refused, 5);
+    ck_assert_uint_ge(refused, 3);
     free(bytes);
     tw_test_trace_release(&made);
 }

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/support.h"
+
 void tw_matrix_row(float *values, const struct tw_matrix *matrix, size_t row) {
     tw_type_traits(matrix->type)->dequantise(values, matrix->data + row * matrix->row_bytes, matrix->n_columns);
 }

@@ -24,10 +24,4 @@ void tw_must_refuse_cheaply(const char *path, const char *fragment);
 
 double tw_cpu_seconds(void); /* of this process */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TW_SANITIZED 1
-#else
-#define TW_SANITIZED 0
-#endif
-
 #endif
