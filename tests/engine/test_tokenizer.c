@@ -226,9 +226,10 @@ static void make_vocabulary(struct random_vocabulary *r, struct tw_random *rando
     const size_t wanted = alphabet + tw_random_below(random, 390);
     for (int tries = 0; n < wanted && tries < 4000; tries++) {
         const char *left = r->text[tw_random_below(random, n)], *right = r->text[tw_random_below(random, n)];
-        if (strlen(left) + strlen(right) > 20) continue;
-        strcpy(r->text[n], left);
-        strcat(r->text[n], right);
+        const size_t length = strlen(left);
+        if (length + strlen(right) > 20) continue;
+        memmove(r->text[n], left, length);
+        memmove(r->text[n] + length, right, strlen(right) + 1);
         bool known = false;
         for (size_t i = 0; i < n; i++) known |= strcmp(r->text[i], r->text[n]) == 0;
         /* A rule of its own even where the result is known: several ways to one token. */
