@@ -163,7 +163,7 @@ check:  ## installs what is missing, builds, and runs all tests, plain and under
 
 # Runs the tests of this configuration alone: what one does while working.
 check-run: $(B)/tidewake $(B)/plugin/libh5tidewakezstd.so $(B)/check fuzz-replay $(if $(filter 1,$(ENGINE)),check-nvcc)
-	@TW_BUILD=$(B) TW_PROGRAM=$(B)/tidewake TW_SOURCE=. $(B)/check
+	@TW_BUILD=$(B) TW_PROGRAM=$(B)/tidewake TW_SOURCE=. $(if $(SANITIZE),CK_TIMEOUT_MULTIPLIER=4) $(B)/check
 
 # Every header compiles alone.
 HEADERS := $(sort $(foreach f,$(FLOORS),$(shell find $(f) -name '*.h' -not -path 'engine/backend/cuda/*' -not -path 'tests/cudasim/*' 2>/dev/null)))
