@@ -121,7 +121,9 @@ $(B)/$(1)/%.o: $(1)/%.c $(B)/include/$(1)/.made Makefile
 	$$(Q)$$(CC) $$(BASE_CFLAGS) $$(CFLAGS) $$(call file_flags,$$<) -I$(B)/include/$(1) $$($(1)_LIB_CFLAGS) -MMD -MP -c -o $$@ $$<
 endef
 # Kernels of one instruction set are files that end in its name.
-file_flags = $(if $(filter %_avx2.c,$(1)),-mavx2 -mfma -mf16c -mbmi2,)$(if $(filter %_avx512.c,$(1)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mbmi2,)$(if $(filter %_avx512bf16.c %_amx.c,$(1)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx512vnni -mfma -mf16c -mbmi2,)$(if $(filter %_amx.c,$(1)), -mamx-tile -mamx-bf16,) $(if $(filter engine/backend/ref/%,$(1)),,$(if $(SANITIZE),,-O3))
+AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mbmi2
+AVX512BF16 := $(AVX512) -mavx512bf16 -mavx512vnni
+file_flags = $(if $(filter %_avx2.c,$(1)),-mavx2 -mfma -mf16c -mbmi2) $(if $(filter %_avx512.c,$(1)),$(AVX512)) $(if $(filter %_avx512bf16.c,$(1)),$(AVX512BF16)) $(if $(filter %_amx.c,$(1)),$(AVX512BF16) -mamx-tile -mamx-bf16) $(if $(filter engine/backend/ref/%,$(1)),,$(if $(SANITIZE),,-O3))
 $(foreach floor,$(FLOORS),$(eval $(call floor_rules,$(floor))))
 
 # The tasks' texts are compiled in.

@@ -199,7 +199,6 @@ static void write_json(struct tw_text *out, const struct tw_table *table) {
     tw_text_append(out, tw_view_of(table->n_rows ? "\n  ]\n}\n" : "]\n}\n"));
 }
 
-/* Columns as wide as their widest cell (in bytes), numbers to the right, doubles with six digits for reading. */
 /* ---- for reading: aligned columns ---- */
 
 /* Beyond this width names of columns are broken behind underscores, over as many lines as that takes. */
@@ -256,6 +255,7 @@ static void write_names(struct tw_text *out, const struct tw_table *table, const
     }
 }
 
+/* Columns as wide as their widest cell (in bytes), numbers to the right, doubles with six digits for reading. */
 static void write_plain(struct tw_text *out, const struct tw_table *table) {
     struct tw_text *texts = calloc(table->n_rows * table->n_columns + 1, sizeof *texts);
     size_t *width = calloc(table->n_columns + 1, sizeof *width);

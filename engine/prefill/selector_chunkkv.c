@@ -91,11 +91,13 @@ static tw_status select_rows(struct tw_kept *kept, const struct tw_selection_con
     const size_t n = budget - window;
     tw_status status = TW_OK;
     struct chunks chunks = {.n_kv_heads = n_kv_heads, .n_scored = length - window, .size = o->size};
-    size_t *counts = calloc(2 * n_kv_heads, sizeof *counts);
-    if (!counts) return TW_FAIL(err, TW_E_MEMORY, "out of memory: counts of kept rows");
+    size_t *n_scored = calloc(3 * n_kv_heads, sizeof *n_scored);
+    if (!n_scored) return TW_FAIL(err, TW_E_MEMORY, "out of memory: counts of kept rows");
+    size_t *const n_kept = n_scored + n_kv_heads, *const n_best = n_kept + n_kv_heads;
     for (size_t g = 0; g < n_kv_heads; g++) {
         assert(kv->length[g] == length);
-        counts[g] = length - window;
+        n_scored[g] = length - window;
+        n_kept[g] = budget;
     }
     /* One more than fill the budget, since the prompt's last chunk may be short. */
     chunks.best.k = tw_divide_up(n, o->size) + 1;
@@ -104,19 +106,16 @@ static tw_status select_rows(struct tw_kept *kept, const struct tw_selection_con
                                         TW_CATEGORY_COMPRESSION, "running top-k", err));
     chunks.best.best = memory.data;
     if (context->ranks) {
-        size_t *const n_best = counts + n_kv_heads; /* for now */
-        memset(n_best, 0, n_kv_heads * sizeof *n_best);
         n_best[0] = chunks.best.n = tw_min_size(chunks.best.k, tw_divide_up(chunks.n_scored, o->size));
         const struct tw_ranking ranking = {
-            .kind = TW_SCORE_ATTENTION, .pooling = pooling, .n_scored = counts, .n_best = n_best, .chunk = o->size};
+            .kind = TW_SCORE_ATTENTION, .pooling = pooling, .n_scored = n_scored, .n_best = n_best, .chunk = o->size};
         TW_TRY_GOTO(status, done, tw_compress_rank(context, l, kv, observation, ranking, memory.data, err));
     } else {
         TW_TRY_GOTO(status, done,
-                    tw_compress_scores(context, l, kv, observation, TW_SCORE_ATTENTION, NULL, pooling, counts,
+                    tw_compress_scores(context, l, kv, observation, TW_SCORE_ATTENTION, NULL, pooling, n_scored,
                                        take_scores, &chunks, err));
     }
-    for (size_t g = 0; g < n_kv_heads; g++) counts[n_kv_heads + g] = budget;
-    TW_TRY_GOTO(status, done, tw_kept_allocate(kept, context->accountant, n_kv_heads, counts + n_kv_heads, err));
+    TW_TRY_GOTO(status, done, tw_kept_allocate(kept, context->accountant, n_kv_heads, n_kept, err));
     int32_t cut_chunk;
     size_t cut, at = 0;
     fit(&chunks, n, &cut_chunk, &cut);
@@ -130,7 +129,7 @@ static tw_status select_rows(struct tw_kept *kept, const struct tw_selection_con
     for (size_t g = 1; g < n_kv_heads; g++) memcpy(kept->row[g], kept->row[0], budget * sizeof(int32_t));
 done:
     tw_buffer_release(&memory, context->accountant);
-    free(counts);
+    free(n_scored);
     return status;
 }
 
