@@ -163,18 +163,11 @@ static tw_status match_rows(double *rate, const struct matching *matching, const
 }
 
 static void put_copy(struct tw_table *out, const struct tw_cell *from) {
-    switch (from->type) {
-    case TW_CELL_EMPTY: tw_table_put_empty(out); break;
-    case TW_CELL_TEXT: tw_table_put_text(out, from->text); break;
-    case TW_CELL_UINT: tw_table_put_uint(out, from->u); break;
-    case TW_CELL_INT: tw_table_put_int(out, from->i); break;
-    case TW_CELL_DOUBLE: /* a mean over runs of a whole number is printed as one */
-        if (from->d >= 0 && from->d < 0x1p53 && from->d == floor(from->d))
-            tw_table_put_uint(out, (uint64_t)from->d);
-        else
-            tw_table_put_double(out, from->d);
-        break;
-    }
+    /* A mean over runs of a whole number is printed as one. */
+    if (from->type == TW_CELL_DOUBLE && from->d >= 0 && from->d < 0x1p53 && from->d == floor(from->d))
+        tw_table_put_uint(out, (uint64_t)from->d);
+    else
+        tw_table_put_copy(out, from);
 }
 
 static struct tw_match_summary *summary_of(struct tw_match_summaries *summaries, const char *policy) {
