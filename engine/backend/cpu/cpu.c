@@ -68,6 +68,8 @@ static void cpu_close(struct tw_backend *b) {
     tw_buffers_release(&b->layer, b->accountant);
     tw_buffers_release(&b->chunk, b->accountant);
     tw_buffers_release(&b->open, b->accountant);
+    tw_team_free(b->team);
+    free(b->inputs);
     free(b->rope);
     free(b->rope_of_layer);
     free(b);
@@ -96,12 +98,12 @@ static tw_status cpu_open(struct tw_backend **backend, const struct tw_model *mo
     b->kernels = bf16 ? tw_cpu_kernels_bf16(b->level) : b->float_kernels;
     b->common = tw_cpu_common(b->level);
     b->scale = (float)(model->config.attention_scale * 1.44269504088896340736);
-    tw_cpu_team_init(&b->team, b->options.n_threads);
-    tw_cpu_pace_init(&b->pace, b->options.n_threads);
+    TW_TRY_GOTO(status, fail, tw_team_create(&b->team, b->options.n_threads, err));
     accountant->source = tw_memory_host;
     b->rope = calloc(b->shape.n_rope_tables, sizeof *b->rope);
     b->rope_of_layer = calloc(model->config.n_layers, sizeof *b->rope_of_layer);
-    if (!b->rope || !b->rope_of_layer) {
+    b->inputs = aligned_alloc(64, b->options.n_threads * sizeof *b->inputs);
+    if (!b->rope || !b->rope_of_layer || !b->inputs) {
         status = TW_FAIL(err, TW_E_MEMORY, "out of memory: backend 'cpu'");
         goto fail;
     }
@@ -110,6 +112,7 @@ static tw_status cpu_open(struct tw_backend **backend, const struct tw_model *mo
                                     &(struct tw_moment_of){.moment = TW_MOMENT_OPEN}, err));
     for (size_t i = TW_CPU_OPEN_SCRATCH; i < TW_CPU_N_OPEN; i++)
         if (b->open.buffer[i].data) memset(b->open.buffer[i].data, 0, b->open.buffer[i].bytes);
+    memset(b->inputs, 0, b->options.n_threads * sizeof *b->inputs);
     fill_rope(b);
     TW_TRY_GOTO(status, fail, create_products(b, err));
     *backend = b;

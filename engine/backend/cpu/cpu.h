@@ -10,12 +10,11 @@
 #ifndef TW_ENGINE_BACKEND_CPU_CPU_H
 #define TW_ENGINE_BACKEND_CPU_CPU_H
 
+#include "base/team.h"
 #include "engine/backend/cpu/kernels.h"
-#include "engine/backend/cpu/pace.h"
 #include "engine/backend/cpu/pack.h"
 #include "engine/backend/cpu/product.h"
 #include "engine/backend/cpu/sizes.h"
-#include "engine/backend/cpu/team.h"
 #include "engine/backend/image.h"
 
 enum tw_cpu_matrix { TW_CPU_QKV, TW_CPU_OUTPUT, TW_CPU_GATE_UP, TW_CPU_DOWN, TW_CPU_N_MATRICES };
@@ -24,6 +23,20 @@ enum tw_cpu_matrix { TW_CPU_QKV, TW_CPU_OUTPUT, TW_CPU_GATE_UP, TW_CPU_DOWN, TW_
 struct tw_cpu_rope {
     const double *divisor; /* [head_dim / 2] */
     const double *table;   /* [TW_CPU_ROW_BLOCK][2][head_dim / 2] */
+};
+
+/* A vector that rows of matrices are multiplied with: n numbers, padded with zeros to a multiple of 32. */
+struct tw_cpu_input {
+    const float *x;
+    size_t n;
+    void *fixed;         /* tw_cpu_fixed_bytes(n) of space, 64-byte aligned */
+    tw_cpu_fix_fn *made; /* what wrote it last; NULL at first */
+};
+
+/* Decoding: a thread's form of the vector of that number. */
+struct tw_cpu_thread_input {
+    _Alignas(64) struct tw_cpu_input input;
+    uint64_t vector;
 };
 
 struct tw_backend {
@@ -52,8 +65,11 @@ struct tw_backend {
     size_t *rope_of_layer;               /* [n_layers] */
     size_t chunk_position;               /* of the chunk that is being run: its first row's */
     size_t rotated_position;             /* decoding: the position of the rotation tables, SIZE_MAX: none */
-    struct tw_cpu_team team;             /* of prefill */
-    struct tw_cpu_pace pace;             /* of decoding */
+    struct tw_team *team;
+    struct tw_cpu_thread_input *inputs; /* [n_threads] decoding: of the vector that rows are multiplied with now, */
+    const float *vector;                /* [vector_length] */
+    size_t vector_length;
+    uint64_t n_vectors; /* so far: its number */
 };
 
 /* Buffers of the moments, in the order of the image's lists. */
@@ -96,13 +112,6 @@ void tw_cpu_seal(const struct tw_backend *b, struct tw_kv *kv);
 void tw_cpu_rotation(const struct tw_backend *b, float *rotation, size_t rope, size_t position, size_t n);
 /* Row `row` of a matrix as float32. */
 void tw_cpu_expand_row(const struct tw_backend *b, float *out, const struct tw_matrix *matrix, size_t row);
-/* A vector that rows of matrices are multiplied with: n numbers, padded with zeros to a multiple of 32. */
-struct tw_cpu_input {
-    const float *x;
-    size_t n;
-    void *fixed;         /* tw_cpu_fixed_bytes(n) of space, 64-byte aligned */
-    tw_cpu_fix_fn *made; /* what wrote it last; NULL at first */
-};
 /* Puts the input into the form that rows of this matrix want, unless it has it; before the first row of each matrix. */
 void tw_cpu_input_for(const struct tw_backend *b, struct tw_cpu_input *input, const struct tw_matrix *matrix);
 /* Row `row` of a matrix, exactly as stored, times the input. */

@@ -1,35 +1,43 @@
 /*
- * Decoding, one token: float32 state, products straight from the stored rows, one parallel region a layer. Rows belong
- * whole to a thread and attention is cut into fixed ranges that are merged in order, so that results do not depend on
+ * Decoding, one token: float32 state, products straight from the stored rows, each stage of a layer a loop of the team.
+ * A row is one task's and attention is cut into fixed ranges that are merged in order, so that results do not depend on
  * the number of threads.
  */
 #include <assert.h>
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/clock.h"
 #include "engine/backend/cpu/log.h"
 
 static float *state(const struct tw_backend *b, size_t offset) {
     return (float *)(void *)((char *)b->open.buffer[TW_CPU_OPEN_STATE].data + offset);
 }
-static float *normed_of(const struct tw_backend *b, size_t thread) {
-    return state(b, b->decode.normed) + thread * tw_round_up(b->shape.n_embd, 32);
+static float *normed_of(const struct tw_backend *b) { return state(b, b->decode.normed); }
+
+/* x [n] is what rows are multiplied with from here on. */
+static void begin_vector(struct tw_backend *b, const float *x, size_t n) {
+    b->vector = x;
+    b->vector_length = n;
+    b->n_vectors++;
 }
-static struct tw_cpu_input input_of(const struct tw_backend *b, size_t thread, const float *x, size_t n) {
-    return (struct tw_cpu_input){
-        .x = x, .n = n, .fixed = (char *)state(b, b->decode.fixed) + thread * b->decode.fixed_bytes};
+/* The thread's own form of it. */
+static struct tw_cpu_input *input_of(struct tw_backend *b, size_t thread) {
+    struct tw_cpu_thread_input *own = &b->inputs[thread];
+    if (own->vector != b->n_vectors) {
+        own->vector = b->n_vectors;
+        own->input = (struct tw_cpu_input){.x = b->vector,
+                                           .n = b->vector_length,
+                                           .fixed = (char *)state(b, b->decode.fixed) + thread * b->decode.fixed_bytes};
+    }
+    return &own->input;
 }
 static float epsilon(const struct tw_backend *b) { return (float)b->model->config.norm_epsilon; }
 
-/* A thread's share of n rows, in steps that keep its neighbours out of its cache lines. */
-static void share(size_t n, size_t thread, size_t n_threads, size_t *first, size_t *end) {
-    const size_t steps = tw_divide_up(n, 16);
-    *first = tw_min_size(steps * thread / n_threads * 16, n);
-    *end = tw_min_size(steps * (thread + 1) / n_threads * 16, n);
-}
+/* Rows of a task, which keep threads out of each other's cache lines; threads take up to half of their share at once.
+ */
+#define STEP 16
+#define ANY  SIZE_MAX
 
 tw_status tw_cpu_decode_begin(struct tw_backend *b, int32_t token, struct tw_error *err) {
     (void)err;
@@ -100,16 +108,18 @@ struct step {
     struct tw_attention_log *log;
     const float *rotation;
     size_t sliding_window;
+    float *out; /* of a product with the vector */
+    bool adds;  /* to what is there */
 };
 
 /* Rows [first, end) of matrices that stand one above the other; out[row]. */
 static void stacked_rows(const struct tw_backend *b, float *out, const struct tw_matrix *const *matrices, size_t n,
-                         struct tw_cpu_input input, size_t first, size_t end) {
+                         struct tw_cpu_input *input, size_t first, size_t end) {
     size_t top = 0;
     for (size_t m = 0; m < n; m++) {
         const size_t from = tw_max_size(first, top), to = tw_min_size(end, top + matrices[m]->n_rows);
-        if (from < to) tw_cpu_input_for(b, &input, matrices[m]);
-        for (size_t r = from; r < to; r++) out[r] = tw_cpu_dot(b, matrices[m], r - top, &input);
+        if (from < to) tw_cpu_input_for(b, input, matrices[m]);
+        for (size_t r = from; r < to; r++) out[r] = tw_cpu_dot(b, matrices[m], r - top, input);
         top += matrices[m]->n_rows;
     }
 }
@@ -205,87 +215,115 @@ static void log_head(const struct step *s, size_t h, size_t thread) {
                     (char *)b->decode_log.buffer[0].data + layout.workspace + thread * layout.workspace_bytes);
 }
 
-/* out[row] = matrix x for this thread's rows; or, adding to the hidden state at once, hidden[row] += matrix x. */
-static void project(const struct tw_backend *b, float *out, bool adds, const struct tw_matrix *matrix, const float *x,
-                    size_t thread, size_t n_threads) {
-    size_t first, end;
-    share(matrix->n_rows, thread, n_threads, &first, &end);
-    struct tw_cpu_input input = input_of(b, thread, x, matrix->n_columns);
-    if (first < end) tw_cpu_input_for(b, &input, matrix);
+/* ---- a layer's loops ---- */
+
+static void qkv_steps(void *context, size_t first, size_t end, size_t thread) {
+    const struct step *s = context;
+    const struct tw_matrix *const matrices[] = {&s->weights->query, &s->weights->key, &s->weights->value};
+    stacked_rows(s->b, state(s->b, s->b->decode.qkv), matrices, 3, input_of(s->b, thread), first * STEP,
+                 tw_min_size(end * STEP, tw_cpu_qkv_width(&s->b->shape)));
+}
+
+static void attend_tasks(void *context, size_t first, size_t end, size_t thread) {
+    (void)thread;
+    const struct step *s = context;
+    for (size_t task = first; task < end; task++) attend_range(s, task % s->kv->n_kv_heads, task / s->kv->n_kv_heads);
+}
+
+static void merge_tasks(void *context, size_t first, size_t end, size_t thread) {
+    (void)thread;
+    for (size_t h = first; h < end; h++) merge_ranges(context, h);
+}
+
+/* out[row] = row times the vector; or, adding to the hidden state at once, hidden[row] += it. */
+static void project(const struct step *s, const struct tw_matrix *matrix, size_t first, size_t end, size_t thread) {
+    struct tw_backend *b = s->b;
+    struct tw_cpu_input *input = input_of(b, thread);
+    tw_cpu_input_for(b, input, matrix);
+    end = tw_min_size(end, matrix->n_rows);
     for (size_t r = first; r < end; r++) {
-        const float y = tw_cpu_dot(b, matrix, r, &input);
-        out[r] = adds ? out[r] + y : y;
+        const float y = tw_cpu_dot(b, matrix, r, input);
+        s->out[r] = s->adds ? s->out[r] + y : y;
     }
 }
 
-/* The thread's rows of gate and up side by side, so that the activation takes both in one call. */
-static void gate_and_up(const struct step *s, const float *normed, size_t thread, size_t n_threads) {
-    const struct tw_backend *b = s->b;
-    size_t first, end;
-    share(b->shape.n_mlp, thread, n_threads, &first, &end);
-    if (first == end) return;
+/* Steps of rows, with the log's heads spread among them: they take longer, and fill what rows leave uneven. */
+static void output_steps(void *context, size_t first, size_t end, size_t thread) {
+    const struct step *s = context;
+    const size_t n_logged = s->log ? s->b->shape.n_heads : 0;
+    const size_t n = n_logged + tw_divide_up(s->weights->output.n_rows, STEP);
+    for (size_t task = first; task < end; task++) {
+        const size_t head = task * n_logged / n, row = (task - head) * STEP;
+        if ((task + 1) * n_logged / n > head)
+            log_head(s, head, thread);
+        else
+            project(s, &s->weights->output, row, row + STEP, thread);
+    }
+}
+
+/* Rows of gate and up side by side, so that the activation takes both in one call. */
+static void gate_and_up_steps(void *context, size_t first, size_t end, size_t thread) {
+    const struct step *s = context;
+    struct tw_backend *b = s->b;
+    first *= STEP;
+    end = tw_min_size(end * STEP, b->shape.n_mlp);
     float *gate = state(b, b->decode.wide) + 2 * first, *up = gate + (end - first);
     const struct tw_matrix *const matrices[] = {&s->weights->gate, &s->weights->up};
     float *const outputs[] = {gate, up};
-    struct tw_cpu_input input = input_of(b, thread, normed, b->shape.n_embd);
+    struct tw_cpu_input *input = input_of(b, thread);
     for (int m = 0; m < 2; m++) {
-        tw_cpu_input_for(b, &input, matrices[m]);
-        for (size_t r = first; r < end; r++) outputs[m][r - first] = tw_cpu_dot(b, matrices[m], r, &input);
+        tw_cpu_input_for(b, input, matrices[m]);
+        for (size_t r = first; r < end; r++) outputs[m][r - first] = tw_cpu_dot(b, matrices[m], r, input);
     }
     b->float_kernels->activate(state(b, b->decode.activated) + first, gate, 1, end - first,
                                b->model->config.activation);
 }
 
+static void down_steps(void *context, size_t first, size_t end, size_t thread) {
+    const struct step *s = context;
+    project(s, &s->weights->down, first * STEP, end * STEP, thread);
+}
+
+/* Adds a product to the hidden state: at once, or behind its norm where the architecture has one. */
+static void add_product(struct step *s, const float *x, size_t n, const float *post_norm, size_t n_tasks, size_t most,
+                        tw_team_fn *steps) {
+    struct tw_backend *b = s->b;
+    float *hidden = state(b, b->decode.hidden), *projected = state(b, b->decode.projected);
+    s->adds = post_norm == NULL;
+    s->out = s->adds ? hidden : projected;
+    begin_vector(b, x, n);
+    tw_team_run(b->team, n_tasks, most, steps, s);
+    if (post_norm) b->float_kernels->add_normed(hidden, projected, post_norm, 1, b->shape.n_embd, epsilon(b));
+}
+
 tw_status tw_cpu_decode_layer(struct tw_backend *b, size_t l, struct tw_kv *kv, size_t position,
                               struct tw_attention_log *log, struct tw_error *err) {
-    const double started = tw_clock_seconds();
     const struct tw_layer_weights *weights = &b->model->layers[l];
-    const size_t n_embd = b->shape.n_embd;
+    const size_t n_embd = b->shape.n_embd, n_steps = tw_divide_up(n_embd, STEP);
     TW_TRY(hold_buffers(b, tw_kv_longest(kv) + 1, log, err));
-    const struct step s = {b, weights, kv, position, log, rotation_of(b, l, position), weights->sliding_window};
-    const struct tw_matrix *const qkv[] = {&weights->query, &weights->key, &weights->value};
-    float *hidden = state(b, b->decode.hidden), *projected = state(b, b->decode.projected);
-    const size_t n_ranges = tw_divide_up(tw_kv_longest(kv) + 1, TW_CPU_KEY_RANGE);
-    const size_t n_tasks = n_ranges * kv->n_kv_heads;
-#pragma omp parallel num_threads((int)tw_cpu_pace_threads(&b->pace))
-    {
-        const size_t thread = (size_t)omp_get_thread_num(), n_threads = (size_t)omp_get_num_threads();
-        float *normed = normed_of(b, thread);
-        size_t first, end;
-        b->float_kernels->norm(normed, hidden, weights->attention_norm, 1, n_embd, epsilon(b));
-        share(tw_cpu_qkv_width(&b->shape), thread, n_threads, &first, &end);
-        stacked_rows(b, state(b, b->decode.qkv), qkv, 3, input_of(b, thread, normed, n_embd), first, end);
-#pragma omp barrier
-#pragma omp single
-        append_token(&s);
-#pragma omp for schedule(dynamic, 1)
-        for (size_t task = 0; task < n_tasks; task++) attend_range(&s, task % kv->n_kv_heads, task / kv->n_kv_heads);
-#pragma omp for schedule(static)
-        for (size_t h = 0; h < b->shape.n_heads; h++) merge_ranges(&s, h);
-        if (log) {
-#pragma omp for schedule(dynamic, 1) nowait
-            for (size_t h = 0; h < b->shape.n_heads; h++) log_head(&s, h, thread);
-        }
-        const bool post = weights->post_attention_norm != NULL;
-        project(b, post ? projected : hidden, !post, &weights->output, state(b, b->decode.attended), thread, n_threads);
-#pragma omp barrier
-        if (post) {
-#pragma omp single
-            b->float_kernels->add_normed(hidden, projected, weights->post_attention_norm, 1, n_embd, epsilon(b));
-        }
-        b->float_kernels->norm(normed, hidden, weights->mlp_norm, 1, n_embd, epsilon(b));
-        gate_and_up(&s, normed, thread, n_threads);
-#pragma omp barrier
-        const bool post_mlp = weights->post_mlp_norm != NULL;
-        project(b, post_mlp ? projected : hidden, !post_mlp, &weights->down, state(b, b->decode.activated), thread,
-                n_threads);
-        if (post_mlp) {
-#pragma omp barrier
-#pragma omp single
-            b->float_kernels->add_normed(hidden, projected, weights->post_mlp_norm, 1, n_embd, epsilon(b));
-        }
-    }
-    tw_cpu_pace_took(&b->pace, tw_clock_seconds() - started);
+    struct step s = {.b = b,
+                     .weights = weights,
+                     .kv = kv,
+                     .position = position,
+                     .log = log,
+                     .rotation = rotation_of(b, l, position),
+                     .sliding_window = weights->sliding_window};
+    const float *hidden = state(b, b->decode.hidden);
+    float *normed = normed_of(b);
+
+    b->float_kernels->norm(normed, hidden, weights->attention_norm, 1, n_embd, epsilon(b));
+    begin_vector(b, normed, n_embd);
+    tw_team_run(b->team, tw_divide_up(tw_cpu_qkv_width(&b->shape), STEP), ANY, qkv_steps, &s);
+    append_token(&s);
+    tw_team_run(b->team, tw_divide_up(tw_kv_longest(kv), TW_CPU_KEY_RANGE) * kv->n_kv_heads, 1, attend_tasks, &s);
+    tw_team_run(b->team, b->shape.n_heads, 1, merge_tasks, &s);
+    add_product(&s, state(b, b->decode.attended), weights->output.n_columns, weights->post_attention_norm,
+                n_steps + (log ? b->shape.n_heads : 0), log ? 4 : ANY, output_steps);
+
+    b->float_kernels->norm(normed, hidden, weights->mlp_norm, 1, n_embd, epsilon(b));
+    begin_vector(b, normed, n_embd);
+    tw_team_run(b->team, tw_divide_up(b->shape.n_mlp, STEP), ANY, gate_and_up_steps, &s);
+    add_product(&s, state(b, b->decode.activated), b->shape.n_mlp, weights->post_mlp_norm, n_steps, ANY, down_steps);
     return TW_OK;
 }
 
@@ -300,32 +338,39 @@ static struct tw_cpu_input input_at(const struct tw_cpu_input *first, size_t str
 }
 
 /* logits [n][n_vocab] of n inputs, the first of them given: every weight row is read once and used n times. */
-static void output_rows(const struct tw_backend *b, float *logits, const struct tw_cpu_input *inputs, size_t stride,
-                        size_t n, size_t n_threads) {
-    const struct tw_matrix *output = &b->model->output;
-    const size_t n_vocab = b->model->config.n_vocab;
-    for (size_t i = 0; i < n; i++) {
-        struct tw_cpu_input input = input_at(inputs, stride, i);
-        tw_cpu_input_for(b, &input, output);
+struct output {
+    const struct tw_backend *b;
+    float *logits;
+    const struct tw_cpu_input *inputs;
+    size_t stride, n;
+};
+
+static void logit_steps(void *context, size_t first, size_t end, size_t thread) {
+    (void)thread;
+    const struct output *o = context;
+    const size_t n_vocab = o->b->model->config.n_vocab;
+    end = tw_min_size(end * STEP, n_vocab);
+    for (size_t r = first * STEP; r < end; r++)
+        for (size_t i = 0; i < o->n; i++) {
+            const struct tw_cpu_input input = input_at(o->inputs, o->stride, i);
+            o->logits[i * n_vocab + r] = tw_cpu_dot(o->b, &o->b->model->output, r, &input);
+        }
+}
+
+static void output_rows(struct output *o) {
+    for (size_t i = 0; i < o->n; i++) {
+        struct tw_cpu_input input = input_at(o->inputs, o->stride, i);
+        tw_cpu_input_for(o->b, &input, &o->b->model->output);
     }
-#pragma omp parallel num_threads((int)n_threads)
-    {
-        size_t first, end;
-        share(n_vocab, (size_t)omp_get_thread_num(), (size_t)omp_get_num_threads(), &first, &end);
-        for (size_t r = first; r < end; r++)
-            for (size_t i = 0; i < n; i++) {
-                const struct tw_cpu_input input = input_at(inputs, stride, i);
-                logits[i * n_vocab + r] = tw_cpu_dot(b, output, r, &input);
-            }
-    }
+    tw_team_run(o->b->team, tw_divide_up(o->b->model->config.n_vocab, STEP), ANY, logit_steps, o);
 }
 
 tw_status tw_cpu_decode_logits(struct tw_backend *b, float *logits, struct tw_error *err) {
     (void)err;
-    float *normed = normed_of(b, 0);
+    float *normed = normed_of(b);
     b->float_kernels->norm(normed, state(b, b->decode.hidden), b->model->output_norm, 1, b->shape.n_embd, epsilon(b));
-    const struct tw_cpu_input input = input_of(b, 0, normed, b->shape.n_embd);
-    output_rows(b, logits, &input, 0, 1, tw_cpu_pace_threads(&b->pace));
+    begin_vector(b, normed, b->shape.n_embd);
+    output_rows(&(struct output){.b = b, .logits = logits, .inputs = input_of(b, 0), .n = 1});
     return TW_OK;
 }
 
@@ -356,7 +401,7 @@ tw_status tw_cpu_logits(struct tw_backend *b, const struct tw_bridge *bridge, si
                                            .fixed = (char *)buffers.buffer[0].data + stride -
                                                     tw_cpu_fixed_bytes(b->shape.n_embd)};
         bridge_rows(b, buffers.buffer[0].data, stride / sizeof(float), bridge, first_row, n, true);
-        output_rows(b, logits, &input, stride, n, b->options.n_threads);
+        output_rows(&(struct output){b, logits, &input, stride, n});
     }
     tw_buffers_release(&buffers, b->accountant);
     return TW_OK;

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -134,9 +133,9 @@ static void whole_row(const struct stream *s, size_t h, float *peak, float *sum)
         if (sums[part] > 0) *sum += sums[part] * exp2f(peaks[part] - *peak);
 }
 
-static void select_part(const struct stream *s, size_t h, size_t part) {
+static void select_part(const struct stream *s, size_t h, size_t part, size_t thread) {
     const struct tw_backend *b = s->b;
-    const size_t thread = (size_t)omp_get_thread_num(), g = h / tw_cpu_group(b);
+    const size_t g = h / tw_cpu_group(b);
     const struct span span = part_of(s, h, part);
     void *workspace = s->space + s->layout.workspace + thread * s->layout.workspace_bytes;
     float *weight = (float *)(void *)(s->space + s->layout.stream_weight) + thread * s->layout.stream;
@@ -179,8 +178,8 @@ static void select_part(const struct stream *s, size_t h, size_t part) {
     ((size_t *)(void *)(s->space + s->layout.found))[slot] = found;
 }
 
-static void merge_head(const struct stream *s, size_t h) {
-    const size_t thread = (size_t)omp_get_thread_num(), g = h / tw_cpu_group(s->b);
+static void merge_head(const struct stream *s, size_t h, size_t thread) {
+    const size_t g = h / tw_cpu_group(s->b);
     float *weight = (float *)(void *)(s->space + s->layout.stream_weight) + thread * s->layout.stream;
     int32_t *row = (int32_t *)(void *)(s->space + s->layout.stream_row) + thread * s->layout.stream;
     float *best = (float *)(void *)(s->space + s->layout.weight) + h * TW_CPU_LOG_PARTS * s->top_k;
@@ -206,6 +205,19 @@ static void merge_head(const struct stream *s, size_t h) {
     s->log->argmax[h] = kept ? (int32_t)tw_kv_position(s->kv, g, (size_t)at[0]) : -1;
 }
 
+static void normalise_tasks(void *context, size_t first, size_t end, size_t thread) {
+    (void)thread;
+    for (size_t task = first; task < end; task++)
+        normalise_part(context, task / TW_CPU_LOG_PARTS, task % TW_CPU_LOG_PARTS);
+}
+static void select_tasks(void *context, size_t first, size_t end, size_t thread) {
+    for (size_t task = first; task < end; task++)
+        select_part(context, task / TW_CPU_LOG_PARTS, task % TW_CPU_LOG_PARTS, thread);
+}
+static void merge_tasks(void *context, size_t first, size_t end, size_t thread) {
+    for (size_t h = first; h < end; h++) merge_head(context, h, thread);
+}
+
 tw_status tw_cpu_log_row(struct tw_backend *b, size_t l, const struct tw_kv *kv,
                          const struct tw_observation *observation, struct tw_attention_log *log, struct tw_error *err) {
     assert(observation->n_queries > 0);
@@ -227,16 +239,9 @@ tw_status tw_cpu_log_row(struct tw_backend *b, size_t l, const struct tw_kv *kv,
     };
     tw_cpu_log_layout(&s.layout, &b->shape, top_k);
     const size_t n_tasks = b->shape.n_heads * TW_CPU_LOG_PARTS;
-#pragma omp parallel num_threads((int)tw_cpu_team_threads(&b->team))
-    {
-#pragma omp for schedule(dynamic, 2)
-        for (size_t task = 0; task < n_tasks; task++)
-            normalise_part(&s, task / TW_CPU_LOG_PARTS, task % TW_CPU_LOG_PARTS);
-#pragma omp for schedule(dynamic, 2)
-        for (size_t task = 0; task < n_tasks; task++) select_part(&s, task / TW_CPU_LOG_PARTS, task % TW_CPU_LOG_PARTS);
-#pragma omp for schedule(dynamic, 1)
-        for (size_t h = 0; h < b->shape.n_heads; h++) merge_head(&s, h);
-    }
+    tw_team_run(b->team, n_tasks, 2, normalise_tasks, &s);
+    tw_team_run(b->team, n_tasks, 2, select_tasks, &s);
+    tw_team_run(b->team, b->shape.n_heads, 1, merge_tasks, &s);
     tw_buffers_release(&buffers, b->accountant);
     return TW_OK;
 }

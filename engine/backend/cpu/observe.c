@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -28,7 +27,17 @@ struct pass {
     const struct tw_kv *kv;
     const struct tw_observation *observation;
     size_t sliding_window;
+    struct runs runs;
 };
+
+/* observation: NULL where keys alone are looked at. */
+static struct pass pass_of(const struct tw_backend *b, size_t l, const struct tw_kv *kv,
+                           const struct tw_observation *observation) {
+    struct pass p = {
+        .b = b, .kv = kv, .observation = observation, .sliding_window = b->model->layers[l].sliding_window};
+    if (observation) p.runs = runs_of(b, observation);
+    return p;
+}
 
 static const char *queries_of(const struct pass *p, size_t g, size_t row) {
     const struct tw_cpu_shape *s = &p->b->shape;
@@ -65,19 +74,25 @@ static void fold_rows(const struct pass *p, size_t g, size_t row, size_t n) {
         }
 }
 
+static size_t pieces_of(const struct pass *p) { return tw_divide_up(p->runs.length, TASK_ROWS); }
+
+static void fold_tasks(void *context, size_t first, size_t end, size_t thread) {
+    (void)thread;
+    const struct pass *p = context;
+    const size_t pieces = pieces_of(p), a_head = p->runs.n * pieces;
+    for (size_t task = first; task < end; task++) {
+        const size_t run = task % a_head / pieces, piece = task % pieces;
+        const size_t row = run * p->runs.step + piece * TASK_ROWS;
+        fold_rows(p, task / a_head, row, tw_min_size(TASK_ROWS, p->runs.length - piece * TASK_ROWS));
+    }
+}
+
 /* Maxima are kept in powers of two: of q.k * scale * log2(e). */
 tw_status tw_cpu_observe(struct tw_backend *b, size_t l, const struct tw_kv *kv, struct tw_observation *observation,
                          size_t block, struct tw_error *err) {
     (void)block, (void)err; /* blocks are of 64 keys whatever is asked for: results do not depend on it */
-    const struct pass p = {b, kv, observation, b->model->layers[l].sliding_window};
-    const struct runs runs = runs_of(b, observation);
-    const size_t pieces = tw_divide_up(runs.length, TASK_ROWS), a_head = runs.n * pieces;
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)tw_cpu_team_threads(&b->team))
-    for (size_t task = 0; task < kv->n_kv_heads * a_head; task++) {
-        const size_t run = task % a_head / pieces, piece = task % pieces;
-        const size_t row = run * runs.step + piece * TASK_ROWS;
-        fold_rows(&p, task / a_head, row, tw_min_size(TASK_ROWS, runs.length - piece * TASK_ROWS));
-    }
+    struct pass p = pass_of(b, l, kv, observation);
+    tw_team_run(b->team, kv->n_kv_heads * p.runs.n * pieces_of(&p), 1, fold_tasks, &p);
     return TW_OK;
 }
 
@@ -86,7 +101,7 @@ tw_status tw_cpu_observe(struct tw_backend *b, size_t l, const struct tw_kv *kv,
 /* Scores of the 64 rows from `block` of head g. */
 static void attention_scores(const struct pass *p, size_t g, size_t block, float *score) {
     const struct tw_backend *b = p->b;
-    const struct runs runs = runs_of(b, p->observation);
+    const struct runs runs = p->runs;
     const size_t base = g * tw_cpu_group(b) * b->shape.window;
     const float *maximum = (const float *)p->observation->maximum.data + base;
     const float *sum = (const float *)p->observation->sum.data + base;
@@ -115,14 +130,17 @@ static double length_of(const float *key, size_t d) {
     return sqrt(square);
 }
 
+static float *key_row(const struct tw_backend *b, size_t thread) {
+    return (float *)(void *)(tw_cpu_scratch_of(b, thread) + b->scratch.row);
+}
+
 static void key_scores(const struct pass *p, size_t g, size_t block, enum tw_score_kind kind, const double *mean,
-                       float *score) {
+                       float *score, float *row) {
     const size_t d = p->kv->head_dim;
     const size_t n = tw_min_size(64, p->kv->length[g] - block);
     double mean_length = 0;
     for (size_t j = 0; mean && j < d; j++) mean_length += mean[j] * mean[j];
     mean_length = fmax(sqrt(mean_length), DBL_MIN);
-    float *row = (float *)(void *)(tw_cpu_scratch_of(p->b, (size_t)omp_get_thread_num()) + p->b->scratch.row);
     for (size_t i = 0; i < n; i++) {
         p->b->kernels->load_key(row, tw_cpu_key_of(p->b, p->kv, g), block + i, d);
         const double length = length_of(row, d);
@@ -136,44 +154,79 @@ static void key_scores(const struct pass *p, size_t g, size_t block, enum tw_sco
     }
 }
 
+struct scoring {
+    struct pass pass;
+    enum tw_score_kind kind;
+    const double *key_mean;
+    size_t first, n, start, n_blocks; /* rows; blocks of 64 */
+    float *score;
+};
+
+static void score_tasks(void *context, size_t first_task, size_t end_task, size_t thread) {
+    const struct scoring *s = context;
+    const struct tw_kv *kv = s->pass.kv;
+    for (size_t task = first_task; task < end_task; task++) {
+        const size_t g = task / s->n_blocks, block = (s->start + task % s->n_blocks) * 64;
+        const size_t from = tw_max_size(s->first, block), to = tw_min_size(s->first + s->n, block + 64);
+        float found[64] __attribute__((aligned(64)));
+        if (block < kv->length[g]) {
+            if (s->kind == TW_SCORE_ATTENTION)
+                attention_scores(&s->pass, g, block, found);
+            else
+                key_scores(&s->pass, g, block, s->kind,
+                           s->kind == TW_SCORE_KEYDIFF ? s->key_mean + g * kv->head_dim : NULL, found,
+                           key_row(s->pass.b, thread));
+        }
+        for (size_t r = from; r < to; r++)
+            s->score[g * s->n + (r - s->first)] = r < kv->length[g] ? found[r - block] : -INFINITY;
+    }
+}
+
 tw_status tw_cpu_score(struct tw_backend *b, size_t l, const struct tw_kv *kv, const struct tw_observation *observation,
                        enum tw_score_kind kind, const double *key_mean, size_t first, size_t n, float *score,
                        struct tw_error *err) {
     (void)err;
     if (n == 0) return TW_OK;
-    const struct pass p = {b, kv, observation, b->model->layers[l].sliding_window};
-    const size_t start = first / 64, n_blocks = tw_divide_up(first + n, 64) - start;
-#pragma omp parallel for schedule(dynamic, 2) num_threads((int)tw_cpu_team_threads(&b->team))
-    for (size_t task = 0; task < kv->n_kv_heads * n_blocks; task++) {
-        const size_t g = task / n_blocks, block = (start + task % n_blocks) * 64;
-        const size_t from = tw_max_size(first, block), to = tw_min_size(first + n, block + 64);
-        float found[64] __attribute__((aligned(64)));
-        if (block < kv->length[g]) {
-            if (kind == TW_SCORE_ATTENTION)
-                attention_scores(&p, g, block, found);
-            else
-                key_scores(&p, g, block, kind, kind == TW_SCORE_KEYDIFF ? key_mean + g * kv->head_dim : NULL, found);
-        }
-        for (size_t r = from; r < to; r++)
-            score[g * n + (r - first)] = r < kv->length[g] ? found[r - block] : -INFINITY;
-    }
+    struct scoring s = {
+        .pass = pass_of(b, l, kv, observation),
+        .kind = kind,
+        .key_mean = key_mean,
+        .first = first,
+        .n = n,
+        .start = first / 64,
+        .n_blocks = tw_divide_up(first + n, 64) - first / 64,
+        .score = score,
+    };
+    tw_team_run(b->team, kv->n_kv_heads * s.n_blocks, 2, score_tasks, &s);
     return TW_OK;
 }
 
-tw_status tw_cpu_key_mean(struct tw_backend *b, const struct tw_kv *kv, double *key_mean, struct tw_error *err) {
-    (void)err;
+struct key_means {
+    const struct tw_backend *b;
+    const struct tw_kv *kv;
+    double *mean; /* [n_kv_heads][head_dim] */
+};
+
+static void key_mean_tasks(void *context, size_t first, size_t end, size_t thread) {
+    const struct key_means *m = context;
+    const struct tw_kv *kv = m->kv;
     const size_t d = kv->head_dim;
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)tw_cpu_team_threads(&b->team))
-    for (size_t g = 0; g < kv->n_kv_heads; g++) {
-        double *mean = key_mean + g * d;
-        float *key = (float *)(void *)(tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.row);
+    float *key = key_row(m->b, thread);
+    for (size_t g = first; g < end; g++) {
+        double *mean = m->mean + g * d;
         memset(mean, 0, d * sizeof *mean);
         for (size_t r = 0; r < kv->length[g]; r++) {
-            b->kernels->load_key(key, tw_cpu_key_of(b, kv, g), r, d);
+            m->b->kernels->load_key(key, tw_cpu_key_of(m->b, kv, g), r, d);
             const double length = fmax(length_of(key, d), DBL_MIN);
             for (size_t j = 0; j < d; j++) mean[j] += key[j] / length;
         }
     }
+}
+
+tw_status tw_cpu_key_mean(struct tw_backend *b, const struct tw_kv *kv, double *key_mean, struct tw_error *err) {
+    (void)err;
+    struct key_means m = {b, kv, key_mean};
+    tw_team_run(b->team, kv->n_kv_heads, 1, key_mean_tasks, &m);
     return TW_OK;
 }
 
@@ -201,17 +254,32 @@ static void copy_row(const struct tw_backend *b, const struct tw_kv *to_kv, cons
     }
 }
 
+#define GATHER_ROWS 512 /* of a task: whole pairs of rows */
+
+struct gathering {
+    const struct tw_backend *b;
+    const struct tw_kv *to, *from;
+    const int32_t *const *kept;
+    const size_t *n_kept;
+    size_t pieces; /* of a head */
+};
+
+static void gather_tasks(void *context, size_t first_task, size_t end_task, size_t thread) {
+    (void)thread;
+    const struct gathering *a = context;
+    for (size_t task = first_task; task < end_task; task++) {
+        const size_t g = task / a->pieces, first = task % a->pieces * GATHER_ROWS;
+        for (size_t r = first; r < first + GATHER_ROWS && r < a->n_kept[g]; r++)
+            copy_row(a->b, a->to, a->from, g, r, (size_t)a->kept[g][r]);
+    }
+}
+
 tw_status tw_cpu_gather(struct tw_backend *b, struct tw_kv *to, const struct tw_kv *from, const int32_t *const *kept,
                         const size_t *n_kept, struct tw_error *err) {
     (void)err;
     tw_kv_gather_books(to, from, kept, n_kept);
-    const size_t pieces = tw_divide_up(tw_kv_longest(to), 512);
-    /* Pieces are whole pairs of rows. */
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)tw_cpu_team_threads(&b->team))
-    for (size_t task = 0; task < to->n_kv_heads * pieces; task++) {
-        const size_t g = task / pieces, first = task % pieces * 512;
-        for (size_t r = first; r < first + 512 && r < n_kept[g]; r++) copy_row(b, to, from, g, r, (size_t)kept[g][r]);
-    }
+    struct gathering a = {b, to, from, kept, n_kept, tw_divide_up(tw_kv_longest(to), GATHER_ROWS)};
+    tw_team_run(b->team, to->n_kv_heads * a.pieces, 1, gather_tasks, &a);
     tw_cpu_seal(b, to);
     return TW_OK;
 }

@@ -2,24 +2,36 @@
 #include <assert.h>
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/clock.h"
 #include "engine/backend/cpu/cpu.h"
+
+struct embedding {
+    const struct tw_backend *b;
+    struct tw_bridge *bridge;
+    size_t first_row;
+    const int32_t *tokens;
+};
+
+static void embed_tokens(void *context, size_t first, size_t end, size_t thread) {
+    const struct embedding *e = context;
+    const struct tw_backend *b = e->b;
+    float *row = (float *)(void *)(tw_cpu_scratch_of(b, thread) + b->scratch.row);
+    for (size_t i = first; i < end; i++) {
+        assert(e->tokens[i] >= 0 && (size_t)e->tokens[i] < b->model->embedding.n_rows);
+        tw_cpu_expand_row(b, row, &b->model->embedding, (size_t)e->tokens[i]);
+        b->kernels->from_float(tw_cpu_bridge_row(b, e->bridge, e->first_row + i), row, b->shape.n_embd,
+                               b->model->config.embedding_scale);
+    }
+}
 
 tw_status tw_cpu_embed(struct tw_backend *b, struct tw_bridge *bridge, size_t first_row, const int32_t *tokens,
                        size_t n, struct tw_error *err) {
     (void)err;
     assert(first_row + n <= bridge->n_rows);
-#pragma omp parallel for schedule(static) num_threads((int)tw_cpu_team_threads(&b->team))
-    for (size_t i = 0; i < n; i++) {
-        float *row = (float *)(void *)(tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.row);
-        assert(tokens[i] >= 0 && (size_t)tokens[i] < b->model->embedding.n_rows);
-        tw_cpu_expand_row(b, row, &b->model->embedding, (size_t)tokens[i]);
-        b->kernels->from_float(tw_cpu_bridge_row(b, bridge, first_row + i), row, b->shape.n_embd,
-                               b->model->config.embedding_scale);
-    }
+    tw_team_run(b->team, n, 64, embed_tokens, &(struct embedding){b, bridge, first_row, tokens});
     return TW_OK;
 }
 
@@ -32,6 +44,21 @@ static void fill_bias(float *out, const float *bias, size_t n) {
         memset(out, 0, n * sizeof *out);
 }
 
+struct unpacking {
+    struct tw_cpu_pack packs[TW_CPU_N_MATRICES];
+    size_t first_task[TW_CPU_N_MATRICES + 1];
+};
+
+static void unpack_tasks(void *context, size_t first, size_t end, size_t thread) {
+    (void)thread;
+    const struct unpacking *u = context;
+    for (size_t task = first; task < end; task++) {
+        size_t m = 0;
+        while (task >= u->first_task[m + 1]) m++;
+        tw_cpu_pack_run(&u->packs[m], task - u->first_task[m]);
+    }
+}
+
 tw_status tw_cpu_layer_begin(struct tw_backend *b, size_t l, struct tw_error *err) {
     const struct tw_layer_weights *layer = &b->model->layers[l];
     TW_TRY(tw_buffers_allocate(&b->layer, b->accountant, &tw_cpu_image, b->model, &b->options,
@@ -40,10 +67,10 @@ tw_status tw_cpu_layer_begin(struct tw_backend *b, size_t l, struct tw_error *er
     const struct tw_matrix *gate_up[] = {&layer->gate, &layer->up}, *down[] = {&layer->down};
     const struct tw_matrix *const *const stacks[TW_CPU_N_MATRICES] = {qkv, output, gate_up, down};
     const size_t heights[TW_CPU_N_MATRICES] = {3, 1, 2, 1};
-    struct tw_cpu_pack packs[TW_CPU_N_MATRICES];
-    size_t first_task[TW_CPU_N_MATRICES + 1] = {0};
+    struct unpacking u;
+    u.first_task[0] = 0;
     for (size_t m = 0; m < TW_CPU_N_MATRICES; m++) {
-        packs[m] = (struct tw_cpu_pack){
+        u.packs[m] = (struct tw_cpu_pack){
             .common = b->common,
             .bf16 = b->shape.element_bytes == 2,
             .packed = tw_cpu_product_packed(b->product[m]),
@@ -51,22 +78,9 @@ tw_status tw_cpu_layer_begin(struct tw_backend *b, size_t l, struct tw_error *er
             .n_matrices = heights[m],
             .out = b->layer.buffer[m].data,
         };
-        first_task[m + 1] = first_task[m] + tw_cpu_pack_tasks(&packs[m]);
+        u.first_task[m + 1] = u.first_task[m] + tw_cpu_pack_tasks(&u.packs[m]);
     }
-    double work = 0;
-    const double started = tw_clock_seconds();
-#pragma omp parallel num_threads((int)tw_cpu_team_threads(&b->team)) reduction(+ : work)
-    {
-        const double began = tw_clock_thread_seconds();
-#pragma omp for schedule(dynamic, 4) nowait
-        for (size_t task = 0; task < first_task[TW_CPU_N_MATRICES]; task++) {
-            size_t m = 0;
-            while (task >= first_task[m + 1]) m++;
-            tw_cpu_pack_run(&packs[m], task - first_task[m]);
-        }
-        work += tw_clock_thread_seconds() - began;
-    }
-    tw_cpu_team_took(&b->team, tw_clock_seconds() - started, work);
+    tw_team_run(b->team, u.first_task[TW_CPU_N_MATRICES], 4, unpack_tasks, &u);
     if (b->bias) {
         float *bias = b->open.buffer[TW_CPU_OPEN_BIAS].data;
         const size_t query_width = b->shape.n_heads * b->shape.head_dim;
@@ -93,7 +107,8 @@ struct chunk {
     const struct tw_bridge *bridge;
     size_t first_row, n, first_position;
     struct tw_kv *kv;
-    tw_status status; /* the first that failed, with its sentence */
+    pthread_mutex_t lock;
+    tw_status status; /* one that failed, with its sentence */
     struct tw_error error;
 };
 
@@ -113,10 +128,10 @@ struct block {
 static size_t first_block(const struct chunk *c) { return c->first_position / TW_CPU_ROW_BLOCK; }
 static size_t end_block(const struct chunk *c) { return tw_divide_up(c->first_position + c->n, TW_CPU_ROW_BLOCK); }
 
-static struct block block_of(const struct chunk *c, size_t index) {
+static struct block block_of(const struct chunk *c, size_t index, size_t thread) {
     const struct tw_backend *b = c->b;
     const size_t start = index * TW_CPU_ROW_BLOCK, size = b->shape.element_bytes;
-    struct block k = {.thread = (size_t)omp_get_thread_num()};
+    struct block k = {.thread = thread};
     k.position = tw_max_size(start, c->first_position);
     k.first = k.position - start;
     k.n = tw_min_size(start + TW_CPU_ROW_BLOCK, c->first_position + c->n) - k.position;
@@ -153,38 +168,42 @@ static tw_status run_product(const struct chunk *c, const struct block *k, const
 
 typedef tw_status stage_fn(struct chunk *c, const struct block *k, struct tw_error *err);
 
+/* Stages of all blocks, one block after another; in the order of a pass, see run_blocks. */
+struct pass {
+    struct chunk *chunk;
+    stage_fn *const *stages;
+    size_t n_stages;
+};
+
+static void run_stages(void *context, size_t first, size_t end, size_t thread) {
+    const struct pass *pass = context;
+    struct chunk *c = pass->chunk;
+    const int n_threads = omp_get_max_threads();
+    omp_set_num_threads(1); /* of a product inside */
+    for (size_t task = first; task < end; task++) {
+        const struct block k = block_of(c, first_block(c) + task, thread);
+        struct tw_error error = {0};
+        tw_status status = TW_OK;
+        for (size_t s = 0; s < pass->n_stages && status == TW_OK; s++) status = pass->stages[s](c, &k, &error);
+        if (status == TW_OK) continue;
+        pthread_mutex_lock(&c->lock);
+        c->status = status;
+        c->error = error;
+        pthread_mutex_unlock(&c->lock);
+    }
+    omp_set_num_threads(n_threads);
+}
+
 /*
  * All stages on block after block; or, for temporaries of the whole chunk, stage after stage on all blocks. Results are
  * the same bits.
  */
 static tw_status run_blocks(struct chunk *c, stage_fn *const *stages, size_t n_stages, struct tw_error *err) {
-    const size_t rounds = c->b->shape.whole_rows ? n_stages : 1;
-    for (size_t round = 0; round < rounds; round++) {
-        double work = 0;
-        const double started = tw_clock_seconds();
-#pragma omp parallel num_threads((int)tw_cpu_team_threads(&c->b->team)) reduction(+ : work)
-        {
-            const double began = tw_clock_thread_seconds();
-            omp_set_num_threads(1); /* of a product inside */
-#pragma omp for schedule(dynamic, 1) nowait
-            for (size_t index = first_block(c); index < end_block(c); index++) {
-                const struct block k = block_of(c, index);
-                struct tw_error error = {0};
-                tw_status status = TW_OK;
-                for (size_t s = 0; s < n_stages && status == TW_OK; s++)
-                    if (rounds == 1 || s == round) status = stages[s](c, &k, &error);
-                if (status != TW_OK) {
-#pragma omp critical(tw_cpu_failed)
-                    {
-                        c->status = status;
-                        c->error = error;
-                    }
-                }
-            }
-            work += tw_clock_thread_seconds() - began;
-        }
-        tw_cpu_team_took(&c->b->team, tw_clock_seconds() - started, work);
-    }
+    const size_t at_once = c->b->shape.whole_rows ? 1 : n_stages;
+    pthread_mutex_init(&c->lock, NULL);
+    for (size_t s = 0; s < n_stages && c->status == TW_OK; s += at_once)
+        tw_team_run(c->b->team, end_block(c) - first_block(c), 1, run_stages, &(struct pass){c, stages + s, at_once});
+    pthread_mutex_destroy(&c->lock);
     if (c->status != TW_OK && err) *err = c->error;
     return c->status;
 }
@@ -283,8 +302,9 @@ struct attention {
     const struct tw_backend *b;
     const struct tw_kv *kv;
     size_t n, first_position, sliding_window;
-    size_t grid;   /* position of the chunk buffer's row 0 */
-    float *scores; /* eager: [n_heads][n][n_keys] */
+    size_t step, n_steps, n_units; /* a task: `step` positions of a unit (a KV head; eager: a query head) */
+    size_t grid;                   /* position of the chunk buffer's row 0 */
+    float *scores;                 /* eager: [n_heads][n][n_keys] */
     size_t n_keys;
 };
 
@@ -292,7 +312,7 @@ static void visible_rows(const struct attention *a, size_t g, size_t i, size_t *
     tw_cpu_visible(first, end, a->kv, g, a->kv->length[g] - (a->n - 1 - i), a->first_position + i, a->sliding_window);
 }
 
-static void attend_tile(const struct attention *a, size_t g, size_t i, size_t n_positions) {
+static void attend_tile(const struct attention *a, size_t g, size_t i, size_t n_positions, size_t thread) {
     const struct tw_backend *b = a->b;
     const size_t d = b->shape.head_dim, group = tw_cpu_group(b), stride = b->shape.n_heads * d;
     size_t first[TW_CPU_TILE_ROWS], end[TW_CPU_TILE_ROWS];
@@ -308,18 +328,18 @@ static void attend_tile(const struct attention *a, size_t g, size_t i, size_t n_
         .first = first,
         .end = end,
         .scale = b->scale,
-        .workspace = tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.attention,
+        .workspace = tw_cpu_scratch_of(b, thread) + b->scratch.attention,
     });
 }
 
 #define EAGER_ROWS 6
 
 /* Up to six positions of one head: scores written out, softmax over each row, weighted values. */
-static void attend_eager(const struct attention *a, size_t h, size_t i, size_t n_positions) {
+static void attend_eager(const struct attention *a, size_t h, size_t i, size_t n_positions, size_t thread) {
     const struct tw_backend *b = a->b;
     const size_t d = b->shape.head_dim, size = b->shape.element_bytes, g = h / tw_cpu_group(b);
     const size_t width = tw_cpu_value_width(d), stride = b->shape.n_heads * d * size;
-    char *space = tw_cpu_scratch_of(b, (size_t)omp_get_thread_num()) + b->scratch.attention;
+    char *space = tw_cpu_scratch_of(b, thread) + b->scratch.attention;
     float *output = (float *)(void *)space, *block_of_scores = output + EAGER_ROWS * width;
     char *query = (char *)(block_of_scores + EAGER_ROWS * 64);
     char *rows = chunk_queries(b, a->first_position + i - a->grid) + h * d * size;
@@ -355,6 +375,19 @@ static void attend_eager(const struct attention *a, size_t h, size_t i, size_t n
     for (size_t p = 0; p < n_positions; p++) b->kernels->from_float(rows + p * stride, output + p * width, d, 1.0f);
 }
 
+/* The last positions see most: longest first, so that threads end together. */
+static void attend_tasks(void *context, size_t first, size_t end, size_t thread) {
+    const struct attention *a = context;
+    for (size_t task = first; task < end; task++) {
+        const size_t i = (a->n_steps - 1 - task / a->n_units) * a->step, unit = task % a->n_units;
+        const size_t n_positions = tw_min_size(a->step, a->n - i);
+        if (a->scores)
+            attend_eager(a, unit, i, n_positions, thread);
+        else
+            attend_tile(a, unit, i, n_positions, thread);
+    }
+}
+
 tw_status tw_cpu_attend(struct tw_backend *b, size_t l, const struct tw_kv *kv, size_t n, size_t first_position,
                         struct tw_error *err) {
     if (n == 0) return TW_OK;
@@ -363,7 +396,7 @@ tw_status tw_cpu_attend(struct tw_backend *b, size_t l, const struct tw_kv *kv, 
     TW_TRY(tw_buffers_allocate(&eager, b->accountant, &tw_cpu_image, b->model, &b->options,
                                &(struct tw_moment_of){.moment = TW_MOMENT_ATTEND, .n = n, .n_keys = tw_kv_longest(kv)},
                                err));
-    const struct attention a = {
+    struct attention a = {
         .b = b,
         .kv = kv,
         .n = n,
@@ -373,26 +406,10 @@ tw_status tw_cpu_attend(struct tw_backend *b, size_t l, const struct tw_kv *kv, 
         .scores = eager.buffer[0].data,
         .n_keys = tw_round_up(tw_kv_longest(kv), TW_CPU_KEY_BLOCK),
     };
-    const size_t step = a.scores ? EAGER_ROWS : tw_max_size(TW_CPU_TILE_ROWS / tw_cpu_group(b), 1);
-    const size_t n_steps = tw_divide_up(n, step), n_units = a.scores ? b->shape.n_heads : b->shape.n_kv_heads;
-    /* The last positions see most: longest first, so that threads end together. */
-    double work = 0;
-    const double started = tw_clock_seconds();
-#pragma omp parallel num_threads((int)tw_cpu_team_threads(&b->team)) reduction(+ : work)
-    {
-        const double began = tw_clock_thread_seconds();
-#pragma omp for schedule(dynamic, 1) nowait
-        for (size_t task = 0; task < n_steps * n_units; task++) {
-            const size_t i = (n_steps - 1 - task / n_units) * step, unit = task % n_units;
-            const size_t n_positions = tw_min_size(step, n - i);
-            if (a.scores)
-                attend_eager(&a, unit, i, n_positions);
-            else
-                attend_tile(&a, unit, i, n_positions);
-        }
-        work += tw_clock_thread_seconds() - began;
-    }
-    tw_cpu_team_took(&b->team, tw_clock_seconds() - started, work);
+    a.step = a.scores ? EAGER_ROWS : tw_max_size(TW_CPU_TILE_ROWS / tw_cpu_group(b), 1);
+    a.n_steps = tw_divide_up(n, a.step);
+    a.n_units = a.scores ? b->shape.n_heads : b->shape.n_kv_heads;
+    tw_team_run(b->team, a.n_steps * a.n_units, 1, attend_tasks, &a);
     tw_buffers_release(&eager, b->accountant);
     return TW_OK;
 }

@@ -108,7 +108,7 @@ static size_t padded(size_t n) { return tw_round_up(n, 32) * sizeof(float); }
 void tw_cpu_decode_layout(struct tw_cpu_decode_layout *layout, const struct tw_cpu_shape *s) {
     size_t end = 0;
     layout->hidden = place(&end, padded(s->n_embd));
-    layout->normed = place(&end, s->n_threads * padded(s->n_embd));
+    layout->normed = place(&end, padded(s->n_embd));
     layout->qkv = place(&end, padded(tw_cpu_qkv_width(s)));
     layout->attended = place(&end, padded(s->n_heads * s->head_dim));
     layout->projected = place(&end, padded(s->n_embd));

@@ -96,7 +96,7 @@ static inline size_t tw_cpu_fixed_bytes(size_t n) { return tw_cpu_fixed_groups(n
 /* Decoding's vectors of one token. All float32, padded to 32. */
 struct tw_cpu_decode_layout {
     size_t hidden;    /* [n_embd] */
-    size_t normed;    /* [n_threads][n_embd] */
+    size_t normed;    /* [n_embd] */
     size_t qkv;       /* [qkv width] */
     size_t attended;  /* [n_heads * head_dim] */
     size_t projected; /* [n_embd] */
