@@ -178,13 +178,15 @@ static void attend_range(const struct step *s, size_t g, size_t range) {
     });
 }
 
-/* Merges the ranges of head h, in order; with a log, leaves the weights of the whole row. */
+/* Merges the ranges of head h, in order; leaves, in place of a range's sum, what makes its row the whole row's weights.
+ */
 static void merge_ranges(const struct step *s, size_t h) {
     const struct tw_backend *b = s->b;
     const struct tw_cpu_row_layout *layout = &b->row_layout;
     const size_t d = b->shape.head_dim, width = tw_cpu_value_width(d), g = h / tw_cpu_group(b);
     const size_t n_ranges = tw_divide_up(s->kv->length[g], TW_CPU_KEY_RANGE);
-    const float *peak = row_piece(b, layout->peak), *sum = row_piece(b, layout->sum);
+    const float *peak = row_piece(b, layout->peak);
+    float *sum = row_piece(b, layout->sum);
     float *out = state(b, b->decode.attended) + h * d, most = -INFINITY, total = 0;
     for (size_t r = 0; r < n_ranges; r++) most = fmaxf(most, peak[r * b->shape.n_heads + h]);
     for (size_t r = 0; r < n_ranges; r++)
@@ -194,24 +196,25 @@ static void merge_ranges(const struct step *s, size_t h) {
     for (size_t r = 0; r < n_ranges; r++) {
         const size_t slot = r * b->shape.n_heads + h;
         if (!(sum[slot] > 0)) continue;
-        const float factor = exp2f(peak[slot] - most) / total;
+        const float factor = sum[slot] = exp2f(peak[slot] - most) / total;
         const float *part = row_piece(b, layout->output) + slot * width;
         for (size_t j = 0; j < d; j++) out[j] += part[j] * factor;
-        if (s->log)
-            b->common->scale(row_piece(b, layout->row) + h * layout->rows + r * TW_CPU_KEY_RANGE, TW_CPU_KEY_RANGE,
-                             factor);
     }
 }
 
 static void log_head(const struct step *s, size_t h, size_t thread) {
     const struct tw_backend *b = s->b;
+    const struct tw_cpu_row_layout *row_layout = &b->row_layout;
     const size_t g = h / tw_cpu_group(b);
+    float *row = row_piece(b, row_layout->row) + h * row_layout->rows;
+    const float *factor = row_piece(b, row_layout->sum);
     struct tw_cpu_log_layout layout;
     size_t first, end;
     tw_cpu_log_layout(&layout, &b->shape, s->log->top_k);
     tw_cpu_visible(&first, &end, s->kv, g, s->kv->length[g], s->position, s->sliding_window);
-    tw_cpu_log_head(b, s->log, h, s->kv, g, row_piece(b, b->row_layout.row) + h * b->row_layout.rows, first, end,
-                    s->position,
+    for (size_t r = first / TW_CPU_KEY_RANGE; r * TW_CPU_KEY_RANGE < end; r++)
+        b->common->scale(row + r * TW_CPU_KEY_RANGE, TW_CPU_KEY_RANGE, factor[r * b->shape.n_heads + h]);
+    tw_cpu_log_head(b, s->log, h, s->kv, g, row, first, end, s->position,
                     (char *)b->decode_log.buffer[0].data + layout.workspace + thread * layout.workspace_bytes);
 }
 
