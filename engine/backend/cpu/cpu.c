@@ -265,23 +265,30 @@ void tw_cpu_input_for(const struct tw_backend *b, struct tw_cpu_input *input, co
     input->made = fix;
 }
 
-float tw_cpu_dot(const struct tw_backend *b, const struct tw_matrix *matrix, size_t row,
-                 const struct tw_cpu_input *input) {
-    const uint8_t *data = matrix->data + row * matrix->row_bytes;
-    const float *x = input->x;
-    tw_cpu_fixed_dot_fn *fixed = b->common->fixed_dot[matrix->type];
-    if (fixed) return fixed(data, input->fixed, matrix->n_columns);
-    tw_cpu_dot_fn *fast = b->common->dot[matrix->type];
-    if (fast) return fast(data, x, matrix->n_columns);
-    /* Piece by piece through float32; a piece is a whole number of blocks of any type. */
-    const struct tw_type_traits *traits = tw_type_traits(matrix->type);
-    float sum = 0, piece[256];
-    for (size_t at = 0; at < matrix->n_columns; at += 256) {
-        const size_t n = tw_min_size(256, matrix->n_columns - at);
-        traits->dequantise(piece, data + tw_type_row_bytes(traits, at), n);
-        sum += b->common->dot_float(piece, x + at, n);
+/* A row of a type that has no kernel of its own, piece by piece through float32. */
+static float dot_generic(const struct tw_backend *b, enum tw_type type, const uint8_t *row, const float *x, size_t n) {
+    const struct tw_type_traits *traits = tw_type_traits(type);
+    float sum = 0, piece[256]; /* a whole number of blocks of any type */
+    for (size_t at = 0; at < n; at += 256) {
+        const size_t here = tw_min_size(256, n - at);
+        traits->dequantise(piece, row + tw_type_row_bytes(traits, at), here);
+        sum += b->common->dot_float(piece, x + at, here);
     }
     return sum;
+}
+
+void tw_cpu_rows(const struct tw_backend *b, float *out, const struct tw_matrix *matrix, size_t first, size_t n,
+                 const struct tw_cpu_input *input) {
+    const uint8_t *row = matrix->data + first * matrix->row_bytes;
+    tw_cpu_fixed_rows_fn *fixed = b->common->fixed_rows[matrix->type];
+    if (fixed) {
+        fixed(out, row, matrix->row_bytes, n, input->fixed, matrix->n_columns);
+        return;
+    }
+    tw_cpu_dot_fn *fast = b->common->dot[matrix->type];
+    for (size_t i = 0; i < n; i++, row += matrix->row_bytes)
+        out[i] = fast ? fast(row, input->x, matrix->n_columns)
+                      : dot_generic(b, matrix->type, row, input->x, matrix->n_columns);
 }
 
 const struct tw_backend_ops tw_backend_cpu = {

@@ -114,8 +114,8 @@ void tw_cpu_rotation(const struct tw_backend *b, float *rotation, size_t rope, s
 void tw_cpu_expand_row(const struct tw_backend *b, float *out, const struct tw_matrix *matrix, size_t row);
 /* Puts the input into the form that rows of this matrix want, unless it has it; before the first row of each matrix. */
 void tw_cpu_input_for(const struct tw_backend *b, struct tw_cpu_input *input, const struct tw_matrix *matrix);
-/* Row `row` of a matrix, exactly as stored, times the input. */
-float tw_cpu_dot(const struct tw_backend *b, const struct tw_matrix *matrix, size_t row,
+/* out[i]: row first + i of a matrix, exactly as stored, times the input, of n rows. */
+void tw_cpu_rows(const struct tw_backend *b, float *out, const struct tw_matrix *matrix, size_t first, size_t n,
                  const struct tw_cpu_input *input);
 
 /* The operations; contracts in backend.h. */

@@ -118,8 +118,10 @@ static void stacked_rows(const struct tw_backend *b, float *out, const struct tw
     size_t top = 0;
     for (size_t m = 0; m < n; m++) {
         const size_t from = tw_max_size(first, top), to = tw_min_size(end, top + matrices[m]->n_rows);
-        if (from < to) tw_cpu_input_for(b, input, matrices[m]);
-        for (size_t r = from; r < to; r++) out[r] = tw_cpu_dot(b, matrices[m], r - top, input);
+        if (from < to) {
+            tw_cpu_input_for(b, input, matrices[m]);
+            tw_cpu_rows(b, out + from, matrices[m], from - top, to - from, input);
+        }
         top += matrices[m]->n_rows;
     }
 }
@@ -244,9 +246,11 @@ static void project(const struct step *s, const struct tw_matrix *matrix, size_t
     struct tw_cpu_input *input = input_of(b, thread);
     tw_cpu_input_for(b, input, matrix);
     end = tw_min_size(end, matrix->n_rows);
-    for (size_t r = first; r < end; r++) {
-        const float y = tw_cpu_dot(b, matrix, r, input);
-        s->out[r] = s->adds ? s->out[r] + y : y;
+    for (size_t r = first; r < end; r += STEP) {
+        const size_t n = tw_min_size(STEP, end - r);
+        float y[STEP];
+        tw_cpu_rows(b, y, matrix, r, n, input);
+        for (size_t i = 0; i < n; i++) s->out[r + i] = s->adds ? s->out[r + i] + y[i] : y[i];
     }
 }
 
@@ -276,7 +280,7 @@ static void gate_and_up_steps(void *context, size_t first, size_t end, size_t th
     struct tw_cpu_input *input = input_of(b, thread);
     for (int m = 0; m < 2; m++) {
         tw_cpu_input_for(b, input, matrices[m]);
-        for (size_t r = first; r < end; r++) outputs[m][r - first] = tw_cpu_dot(b, matrices[m], r, input);
+        tw_cpu_rows(b, outputs[m], matrices[m], first, end - first, input);
     }
     b->float_kernels->activate(state(b, b->decode.activated) + first, gate, 1, end - first,
                                b->model->config.activation);
@@ -353,10 +357,10 @@ static void logit_steps(void *context, size_t first, size_t end, size_t thread) 
     const struct output *o = context;
     const size_t n_vocab = o->b->model->config.n_vocab;
     end = tw_min_size(end * STEP, n_vocab);
-    for (size_t r = first * STEP; r < end; r++)
+    for (size_t r = first * STEP; r < end; r += STEP)
         for (size_t i = 0; i < o->n; i++) {
             const struct tw_cpu_input input = input_at(o->inputs, o->stride, i);
-            o->logits[i * n_vocab + r] = tw_cpu_dot(o->b, &o->b->model->output, r, &input);
+            tw_cpu_rows(o->b, o->logits + i * n_vocab + r, &o->b->model->output, r, tw_min_size(STEP, end - r), &input);
         }
 }
 

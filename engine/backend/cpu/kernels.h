@@ -117,7 +117,8 @@ struct tw_cpu_kernels {
 
 typedef float tw_cpu_dot_fn(const uint8_t *row, const float *x, size_t n);
 typedef void tw_cpu_fix_fn(void *fixed, const float *x, size_t n);
-typedef float tw_cpu_fixed_dot_fn(const uint8_t *row, const void *fixed, size_t n);
+typedef void tw_cpu_fixed_rows_fn(float *out, const uint8_t *rows, size_t row_bytes, size_t n_rows, const void *fixed,
+                                  size_t n);
 typedef void tw_cpu_expand_fn(float *out, const uint8_t *row, size_t n);
 /*
  * Sixteen rows of n_columns numbers of one type into their quarter of a block column of the packed layout (pack.h):
@@ -132,11 +133,12 @@ struct tw_cpu_common {
     /* Row . x, exactly the stored weights in float32; x is padded with zeros to a multiple of 32. NULL: generic. */
     tw_cpu_dot_fn *dot[TW_CPU_N_TYPES];
     /*
-     * The same with x in fixed point, for types whose products with small whole numbers pay (fixed.inc): fix writes
-     * tw_cpu_fixed_bytes(n) bytes, which serve all types with the same function. NULL: there is only dot.
+     * The same for n_rows rows that lie row_bytes apart, out[r] each, with x in fixed point, for types whose products
+     * with small whole numbers pay (fixed.inc): fix writes tw_cpu_fixed_bytes(n) bytes, which serve all types with
+     * the same function. What a row gives does not depend on those beside it. NULL: there is only dot.
      */
     tw_cpu_fix_fn *fix[TW_CPU_N_TYPES];
-    tw_cpu_fixed_dot_fn *fixed_dot[TW_CPU_N_TYPES];
+    tw_cpu_fixed_rows_fn *fixed_rows[TW_CPU_N_TYPES];
     /* dot for a row that was made float32 before. */
     float (*dot_float)(const float *row, const float *x, size_t n);
     tw_cpu_expand_fn *expand[TW_CPU_N_TYPES]; /* the n numbers of a row as float32; NULL: traits->dequantise */

@@ -87,11 +87,10 @@ void tw_cpu_chunk_layout(struct tw_cpu_chunk_layout *layout, const struct tw_cpu
 /* The tile kernels' workspace: see attend.inc. */
 size_t tw_cpu_tile_bytes(const struct tw_cpu_shape *shape);
 
-/* A vector of n numbers in fixed point (fixed.inc): groups of 128 numbers, in the larger of two layouts. */
-#define TW_CPU_FIXED_NIBBLES_GROUP 448
-#define TW_CPU_FIXED_BYTES_GROUP   704
+/* A vector of n numbers in fixed point (fixed.inc): groups of 128 numbers. */
+#define TW_CPU_FIXED_GROUP 640
 static inline size_t tw_cpu_fixed_groups(size_t n) { return (n + 127) / 128; }
-static inline size_t tw_cpu_fixed_bytes(size_t n) { return tw_cpu_fixed_groups(n) * TW_CPU_FIXED_BYTES_GROUP; }
+static inline size_t tw_cpu_fixed_bytes(size_t n) { return tw_cpu_fixed_groups(n) * TW_CPU_FIXED_GROUP; }
 
 /* Decoding's vectors of one token. All float32, padded to 32. */
 struct tw_cpu_decode_layout {
