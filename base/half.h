@@ -2,6 +2,7 @@
 #ifndef TW_BASE_HALF_H
 #define TW_BASE_HALF_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -44,6 +45,9 @@ static inline uint16_t tw_half_from_float(float value) {
     const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
     return (uint16_t)(sign | (rounded - 0x38000000) >> 13);
 }
+
+/* n of them, by the processor's own instruction where it has one, with the same result. */
+void tw_half_from_floats(uint16_t *restrict half, const float *restrict value, size_t n);
 
 static inline float tw_float_from_bf16(uint16_t bf16) { return tw_float_from_bits((uint32_t)bf16 << 16); }
 

@@ -47,6 +47,33 @@ START_TEST(half_rounds_to_nearest_even) {
 }
 END_TEST
 
+/* Around every half and every border between two, and anywhere; all lengths and alignments. */
+START_TEST(halves_of_many_are_those_of_each) {
+    enum { N = 4099 };
+    static float value[N + 8];
+    static uint16_t half[N + 9];
+    struct tw_random random;
+    tw_random_init(&random, tw_test_seed(), 2);
+    for (uint32_t round = 0; round < 600; round++) {
+        const size_t skipped = tw_random_below(&random, 8);
+        const size_t n = round < 100 ? round : N;
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t h = (uint32_t)(round * N + i), near = tw_float_bits(tw_float_from_half((uint16_t)h));
+            const uint32_t step = (h >> 16 & 1) << 12; /* halfway to the next one */
+            value[skipped + i] = round < 400
+                                     ? tw_float_from_bits(near + step + (uint32_t)tw_random_below(&random, 3) - 1)
+                                     : tw_float_from_bits((uint32_t)tw_random_next(&random));
+        }
+        half[skipped + n] = 0xabcd;
+        tw_half_from_floats(half + skipped, value + skipped, n);
+        size_t i = 0;
+        while (i < n && half[skipped + i] == tw_half_from_float(value[skipped + i])) i++;
+        ck_assert_msg(i == n, "float 0x%08x: 0x%04x", (unsigned)tw_float_bits(value[skipped + i]), half[skipped + i]);
+        ck_assert_uint_eq(half[skipped + n], 0xabcd);
+    }
+}
+END_TEST
+
 START_TEST(numbers_are_read_whole) {
     uint64_t u = 7;
     double d;
@@ -241,6 +268,7 @@ Suite *tw_suite_base(void) {
     TCase *c = tcase_create("base");
     tcase_add_test(c, half_round_trips_every_value);
     tcase_add_test(c, half_rounds_to_nearest_even);
+    tcase_add_test(c, halves_of_many_are_those_of_each);
     tcase_add_test(c, numbers_are_read_whole);
     tcase_add_test(c, torn_utf8_is_replaced_by_maximal_parts);
     tcase_add_test(c, options_come_from_their_table);
