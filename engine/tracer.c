@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "engine/backend/image.h"
 #include "engine/prefill/compress.h"
+#include "engine/ties.h"
 
 /* Keys are read and converted so many positions at a time. */
 #define KEY_POSITIONS 256
@@ -24,6 +25,8 @@ struct tw_tracer {
     struct tw_attention_log *log; /* [n_layers], into the arrays below */
     int32_t *position;            /* [n_layers][n_heads][top_k] */
     float *weight;                /* [n_layers][n_heads][top_k] */
+    uint16_t *half;               /* [top_k] */
+    uint8_t *disorder;            /* [top_k] */
     float *needle_mass, *rest_mass, *needle;
     int32_t *argmax;
     uint8_t *copy_paste; /* these [n_layers][n_heads] */
@@ -35,29 +38,12 @@ struct tw_tracer {
 
 /* ---- step rows ---- */
 
-/*
- * Equal weights stand in ascending order of position; rounding to half makes more of them equal, so the runs of what
- * will be stored are sorted again.
- */
-static void order_stored_ties(int32_t *position, float *weight, size_t top_k) {
-    for (size_t k = 1; k < top_k && position[k] >= 0; k++)
-        for (size_t at = k; at > 0 && tw_half_from_float(weight[at]) == tw_half_from_float(weight[at - 1]) &&
-                            position[at] < position[at - 1];
-             at--) {
-            const int32_t p = position[at];
-            const float w = weight[at];
-            position[at] = position[at - 1];
-            weight[at] = weight[at - 1];
-            position[at - 1] = p;
-            weight[at - 1] = w;
-        }
-}
-
 static void finish_rows(struct tw_tracer *t, int32_t token) {
     const struct tw_model_config *config = &t->engine->model->config;
     for (size_t i = 0; i < config->n_layers * config->n_heads; i++) {
         if (!t->options.weight_float)
-            order_stored_ties(t->position + i * t->options.top_k, t->weight + i * t->options.top_k, t->options.top_k);
+            tw_order_stored_ties(t->position + i * t->options.top_k, t->weight + i * t->options.top_k, t->half,
+                                 t->disorder, t->options.top_k);
         if (t->options.needle) t->needle[i] = t->needle_mass[i] / (t->rest_mass[i] > 1e-6f ? t->rest_mass[i] : 1e-6f);
         if (t->options.copy_paste) {
             const int32_t at = t->argmax[i];
@@ -79,8 +65,7 @@ static tw_status put_keys(struct tw_tracer *t, size_t l, const struct tw_kv *kv,
             const size_t first = kv->length[g] - (n_rows - done);
             TW_TRY(t->engine->ops->read_kv(t->engine->backend, kv, false, g, first, n, t->key_row, err));
             for (size_t i = 0; i < n; i++)
-                for (size_t j = 0; j < d; j++)
-                    t->key[(i * n_kv_heads + g) * d + j] = tw_half_from_float(t->key_row[i * d + j]);
+                tw_half_from_floats(t->key + (i * n_kv_heads + g) * d, t->key_row + i * d, d);
         }
         TW_TRY(tw_trace_writer_put_key(t->writer, l, t->key, n, err));
     }
@@ -187,13 +172,15 @@ static bool allocate(struct tw_tracer *t) {
     t->log = calloc(config->n_layers, sizeof *t->log);
     t->position = calloc(heads * top_k, sizeof *t->position);
     t->weight = calloc(heads * top_k, sizeof *t->weight);
+    t->half = calloc(top_k, sizeof *t->half);
+    t->disorder = calloc(top_k, sizeof *t->disorder);
     t->needle_mass = calloc(heads, sizeof *t->needle_mass);
     t->rest_mass = calloc(heads, sizeof *t->rest_mass);
     t->needle = calloc(heads, sizeof *t->needle);
     t->argmax = calloc(heads, sizeof *t->argmax);
     t->copy_paste = calloc(heads, sizeof *t->copy_paste);
-    bool there =
-        t->log && t->position && t->weight && t->needle_mass && t->rest_mass && t->needle && t->argmax && t->copy_paste;
+    bool there = t->log && t->position && t->weight && t->half && t->disorder && t->needle_mass && t->rest_mass &&
+                 t->needle && t->argmax && t->copy_paste;
     if (t->options.window_vote) there = (t->vote = calloc(n_kv_heads * t->prompt->n, sizeof *t->vote)) && there;
     if (t->options.kept) there = (t->kept = calloc(n_kv_heads * t->kept_width + 1, sizeof *t->kept)) && there;
     if (t->options.key) {
@@ -348,6 +335,8 @@ void tw_tracer_free(struct tw_tracer *tracer) {
     free(tracer->log);
     free(tracer->position);
     free(tracer->weight);
+    free(tracer->half);
+    free(tracer->disorder);
     free(tracer->needle_mass);
     free(tracer->rest_mass);
     free(tracer->needle);
