@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -139,6 +140,15 @@ static void watch(int64_t at, size_t size, const void *bytes) {
 ssize_t pwrite(int fd, const void *bytes, size_t size, off_t at) {
     watch(at, size, bytes);
     return syscall(SYS_pwrite64, fd, bytes, size, at);
+}
+
+ssize_t pwritev(int fd, const struct iovec *piece, int n, off_t at) {
+    int64_t to = at;
+    for (int i = 0; i < n; i++) {
+        watch(to, piece[i].iov_len, piece[i].iov_base);
+        to += (int64_t)piece[i].iov_len;
+    }
+    return syscall(SYS_pwritev, fd, piece, n, at, 0);
 }
 
 int ftruncate(int fd, off_t size) {

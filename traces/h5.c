@@ -51,27 +51,65 @@ static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t
     return &file->public;
 }
 
-static bool put_bytes(struct tw_h5_file *file, haddr_t address, size_t size, const uint8_t *from) {
-    while (size && !file->dead) {
-        const ssize_t put = pwrite(file->fd, from, size, (off_t)address);
+/* Consumes the pieces. */
+static bool put_pieces(struct tw_h5_file *file, haddr_t address, struct iovec *piece, unsigned n) {
+    while (n && !file->dead) {
+        if (piece->iov_len == 0) {
+            piece++;
+            n--;
+            continue;
+        }
+        ssize_t put = pwritev(file->fd, piece, (int)n, (off_t)address);
         if (put < 0 && errno == EINTR) continue;
         if (put <= 0) {
             file->failure = put < 0 ? errno : ENOSPC;
             file->dead = true;
             return false;
         }
-        from += put;
         address += (haddr_t)put;
-        size -= (size_t)put;
         if (address > file->size) file->size = address;
+        for (unsigned i = 0; put > 0; i++) {
+            const size_t part = piece[i].iov_len < (size_t)put ? piece[i].iov_len : (size_t)put;
+            piece[i].iov_base = (uint8_t *)piece[i].iov_base + part;
+            piece[i].iov_len -= part;
+            put -= (ssize_t)part;
+        }
     }
+    return true;
+}
+
+static bool put_bytes(struct tw_h5_file *file, haddr_t address, size_t size, const void *bytes) {
+    struct iovec piece = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
+    return put_pieces(file, address, &piece, 1);
+}
+
+void tw_h5_gather(struct tw_h5_file *file, const void *bytes) { file->lasting = bytes; }
+
+bool tw_h5_put_gathered(struct tw_h5_file *file) {
+    const unsigned n = file->n_gathered;
+    file->n_gathered = 0;
+    file->lasting = NULL;
+    return put_pieces(file, file->gathered_at, file->gathered, n);
+}
+
+/* Chunks that last are gathered as long as each follows the one before; others are written at once. */
+static bool put_data(struct tw_h5_file *file, haddr_t address, size_t size, const void *bytes) {
+    uint64_t end = file->gathered_at;
+    for (unsigned i = 0; i < file->n_gathered; i++) end += file->gathered[i].iov_len;
+    const bool lasting = bytes == file->lasting;
+    if (file->n_gathered && (!lasting || address != end || file->n_gathered == TW_H5_GATHERED_MOST) &&
+        !tw_h5_put_gathered(file))
+        return false;
+    if (!lasting) return put_bytes(file, address, size, bytes);
+    if (file->n_gathered == 0) file->gathered_at = address;
+    file->gathered[file->n_gathered++] = (struct iovec){.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
     return true;
 }
 
 /* Writes the metadata that is held back; after a failure it is dropped. */
 static bool put_held(struct tw_h5_file *file) {
+    bool done = tw_h5_put_gathered(file); /* first what it refers to */
     tw_held_order(&file->held, file->flushed);
-    bool done = true;
     for (size_t i = 0; done && i < file->held.n; i++) {
         const struct tw_held_block *const block = &file->held.block[i];
         done = put_bytes(file, block->address, block->size, block->bytes);
@@ -182,6 +220,7 @@ static herr_t driver_read(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t a
     const haddr_t first = address;
     const size_t all = size;
     if (address > INT64_MAX || size > INT64_MAX - address) return -1;
+    if (file->n_gathered && !tw_h5_put_gathered(file)) return -1;
     while (size) {
         size_t n = 0;
         if (file->fd < 0) {
@@ -218,7 +257,7 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
      * goes first, in whatever state. */
     if (tw_held_overlaps(&file->held, address, size) && !put_held(file)) return -1;
     if (type == H5FD_MEM_DRAW) /* global heaps too: libhdf5 counts them as data, and what they held they still hold */
-        return put_bytes(file, address, size, buffer) ? 0 : -1;
+        return put_data(file, address, size, buffer) ? 0 : -1;
     const enum tw_held_kind kind = type == H5FD_MEM_SUPER   ? TW_HELD_SUPERBLOCK
                                    : type == H5FD_MEM_BTREE ? TW_HELD_TREE
                                                             : TW_HELD_OTHER;
@@ -238,6 +277,7 @@ static herr_t driver_truncate(H5FD_t *public, hid_t dxpl, hbool_t closing) {
     struct driver_file *const file = (struct driver_file *)public;
     struct tw_h5_file *const shared = file->shared;
     if (shared->fd < 0 || shared->dead || shared->read_only) return 0;
+    if (!tw_h5_put_gathered(shared)) return -1;
     if (closing && file->eoa <= shared->size && !put_held(shared)) return -1;
     if (file->eoa <= shared->size && !closing) return 0;
     if (ftruncate(shared->fd, (off_t)file->eoa) != 0) {

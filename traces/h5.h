@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "base/error.h"
 #include "traces/held.h"
@@ -36,6 +37,8 @@ const char *tw_h5_reading(void);
 /* The innermost words of libhdf5's error stack, in a static buffer; "unknown reason" without any. Clears the stack. */
 const char *tw_h5_reason(void);
 
+enum { TW_H5_GATHERED_MOST = 128 };
+
 /* What the driver works on. */
 struct tw_h5_file {
     int fd;                /* of a regular file, owned by the caller; -1: `memory` */
@@ -48,6 +51,12 @@ struct tw_h5_file {
     bool heaps; /* set by the caller while it reads attributes: global heaps are checked before libhdf5 sees them */
     struct tw_held held; /* metadata that waits for the next flush */
     uint64_t flushed;    /* where the file ended at the last flush */
+    /* Between tw_h5_gather and tw_h5_put_gathered: pieces side by side that one call of the system is going to write.
+     */
+    const void *lasting;
+    struct iovec gathered[TW_H5_GATHERED_MOST]; /* [n_gathered] */
+    unsigned n_gathered;
+    uint64_t gathered_at; /* in the file */
 };
 
 /* Prepares the struct for an open descriptor (its size is looked up). */
@@ -62,6 +71,14 @@ hid_t tw_h5_create(struct tw_h5_file *file);
  * `failure` set, when the disk is full. Where the file system cannot promise, true.
  */
 bool tw_h5_reserve(struct tw_h5_file *file, uint64_t bytes);
+
+/*
+ * Says that `bytes`, which libhdf5 is about to be asked to write, stay as they are until tw_h5_put_gathered. A block's
+ * chunks lie side by side in the file, and the system takes them for a third of the time when it gets them all at once
+ * (ext4: 7 MB in pieces of 12 KB 3.4 ms, of 700 KB 0.9 ms). False: a write failed.
+ */
+void tw_h5_gather(struct tw_h5_file *file, const void *bytes);
+bool tw_h5_put_gathered(struct tw_h5_file *file);
 
 /* How many ids (files, datasets, attributes, ...) libhdf5 has open: for tests. */
 size_t tw_h5_open_ids(void);

@@ -13,8 +13,10 @@
 
 /* One chunk. */
 struct tw_pack_job {
-    const void *elements; /* [n_elements] of element_size bytes */
-    size_t n_elements, element_size;
+    const void *elements;            /* [n_elements] of element_size bytes */
+    size_t n_elements, element_size; /* element_size of 1 to 4 bytes; all of them less than 2^32 */
+    size_t n_noisy;  /* so many of an element's bytes, from its lowest, are noise that is not worth compressing */
+    bool matches;    /* whether the others repeat in runs and phrases, and not just some more often than others */
     bool pad;        /* fill up with an empty frame to tw_pack_bound, so that the chunk can be replaced in place */
     uint8_t *packed; /* [tw_pack_bound(...)] owned by the job */
     size_t packed_capacity, packed_size;

@@ -13,12 +13,12 @@
 #include "base/half.h"
 #include "base/text.h"
 #include "traces/attributes.h"
-#include "traces/filter.h"
+#include "traces/create.h"
 #include "traces/h5.h"
 #include "traces/pack.h"
 
-enum { BLOCK = 16 };          /* steps a chunk, and between two flushes */
-enum { FLUSH_CHUNKS = 1024 }; /* a long prompt's keys come before any step: their index must not pile up in memory */
+enum { BLOCK = TW_TRACE_BLOCK }; /* steps between two flushes, too */
+enum { FLUSH_CHUNKS = 1024 };    /* a long prompt's keys come before any step: their index must not pile up in memory */
 
 struct late_text {
     char *name;
@@ -71,86 +71,65 @@ static tw_status refuse_more(const struct tw_trace_writer *writer, struct tw_err
     return TW_FAIL(err, TW_E_IO, "trace '%s': nothing more can be written after a failure", writer->path);
 }
 
-/* ---- creating -----------------------------------------------------------------------------------------------------
+/* ---- chunks into the file ------------------------------------------------------------------------------------------
  */
 
-static hid_t half_type(void) {
-    const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
-    H5Tset_fields(type, 15, 10, 5, 0, 10);
-    H5Tset_size(type, 2);
-    H5Tset_ebias(type, 15);
-    return type;
+/* Compresses the first n jobs and writes them. */
+static tw_status write_chunks(struct tw_trace_writer *writer, size_t n_jobs, struct tw_error *err) {
+    assert(n_jobs <= writer->n_jobs);
+    TW_TRY(tw_pack_run(writer->pack, writer->jobs, n_jobs, err));
+    uint64_t bytes = 1 << 16; /* and the index of chunks: some hundred bytes an entry at most */
+    for (size_t i = 0; i < n_jobs; i++) bytes += writer->jobs[i].packed_size + 512;
+    tw_h5_enter();
+    tw_status status = tw_h5_reserve(&writer->file, bytes) ? TW_OK : give_up(writer, "a block", err);
+    for (size_t i = 0; status == TW_OK && i < n_jobs; i++) {
+        const struct tw_pack_job *const job = &writer->jobs[i];
+        const hsize_t offset[4] = {job->offset[0], job->offset[1], job->offset[2], job->offset[3]};
+        tw_h5_gather(&writer->file, job->packed);
+        if (H5Dwrite_chunk(writer->datasets[job->dataset], H5P_DEFAULT, 0, offset, job->packed_size, job->packed) < 0)
+            status = give_up(writer, tw_trace_dataset_path((enum tw_trace_dataset)job->dataset), err);
+        writer->n_since++;
+    }
+    if (!tw_h5_put_gathered(&writer->file) && status == TW_OK) status = give_up(writer, "a block", err);
+    if (status == TW_OK && writer->n_since >= FLUSH_CHUNKS) {
+        writer->n_since = 0;
+        if (H5Fflush(writer->id, H5F_SCOPE_LOCAL) < 0) status = give_up(writer, "the index of chunks", err);
+    }
+    tw_h5_leave();
+    return status;
 }
 
-/* dims[0] grows when `growing`; a chunk of 0 elements makes the dataset contiguous. */
-static bool create_dataset(struct tw_trace_writer *writer, enum tw_trace_dataset which, hid_t type, unsigned rank,
-                           const hsize_t *dims, const hsize_t *chunk, bool growing) {
-    hsize_t most[4];
-    bool empty = false;
-    for (unsigned d = 0; d < rank; d++) {
-        most[d] = dims[d];
-        empty = empty || chunk[d] == 0;
-    }
-    if (growing) most[0] = H5S_UNLIMITED;
-    const hid_t space = H5Screate_simple((int)rank, dims, most);
-    const hid_t plan = H5Pcreate(H5P_DATASET_CREATE), links = H5Pcreate(H5P_LINK_CREATE);
-    const unsigned level = TW_PACK_LEVEL;
-    bool done = space >= 0 && plan >= 0 && links >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0 &&
-                H5Pset_fill_time(plan, H5D_FILL_TIME_NEVER) >= 0 &&
-                H5Pset_obj_track_times(plan, false) >= 0; /* the same run gives the same bytes */
-    if (done && !empty)
-        done = H5Pset_chunk(plan, (int)rank, chunk) >= 0 && (H5Tget_size(type) == 1 || H5Pset_shuffle(plan) >= 0) &&
-               H5Pset_filter(plan, TW_FILTER_ZSTD, H5Z_FLAG_MANDATORY, 1, &level) >= 0;
-    if (done) {
-        const hid_t id = H5Dcreate2(writer->id, tw_trace_dataset_path(which), type, space, links, plan, H5P_DEFAULT);
-        writer->datasets[which] = id;
-        done = id >= 0;
-    }
-    H5Pclose(links);
-    H5Pclose(plan);
-    H5Sclose(space);
-    return done;
-}
-
-static bool create_datasets(struct tw_trace_writer *writer) {
-    const struct tw_trace_info *const info = &writer->info;
-    const struct tw_trace_writer_options *const options = &writer->options;
-    const hsize_t L = info->n_layers, H = info->n_heads, K = info->top_k, G = info->n_kv_heads, d = info->head_dim;
-    const hsize_t P = info->prompt_length, N = options->kept_width;
-    const hsize_t topk[] = {0, L, H, K}, topk_chunk[] = {BLOCK, 1, H, K};
-    const hsize_t step[] = {0}, step_chunk[] = {BLOCK}, score[] = {0, L, H}, score_chunk[] = {BLOCK, 1, H};
-    const hsize_t prompt[] = {P}, prompt_chunk[] = {P < 1 << 16 ? P : 1 << 16};
-    const hsize_t vote[] = {L, G, P}, vote_chunk[] = {1, G, P}, kept[] = {L, G, N}, kept_chunk[] = {1, G, N};
-    const hsize_t key[] = {0, L, G, d}, key_chunk[] = {BLOCK, 1, G, d};
-    const hid_t half = half_type(), i32 = H5T_STD_I32LE, f32 = H5T_IEEE_F32LE, u8 = H5T_STD_U8LE;
-    const hid_t weight = options->weight_float ? f32 : half;
-    const struct {
-        bool wanted;
-        enum tw_trace_dataset which;
-        hid_t type;
-        unsigned rank;
-        const hsize_t *dims, *chunk;
-        bool growing;
-    } rows[] = {
-        {true, TW_TRACE_POSITION, i32, 4, topk, topk_chunk, true},
-        {true, TW_TRACE_WEIGHT, weight, 4, topk, topk_chunk, true},
-        {true, TW_TRACE_CONTEXT_LENGTH, i32, 1, step, step_chunk, true},
-        {true, TW_TRACE_TOKEN_ID, i32, 1, step, step_chunk, true},
-        {true, TW_TRACE_PROMPT, i32, 1, prompt, prompt_chunk, false},
-        {options->needle, TW_TRACE_NEEDLE, f32, 3, score, score_chunk, true},
-        {options->copy_paste, TW_TRACE_COPY_PASTE, u8, 3, score, score_chunk, true},
-        {options->window_vote, TW_TRACE_WINDOW_VOTE, half, 3, vote, vote_chunk, false},
-        {N > 0, TW_TRACE_KEPT, i32, 3, kept, kept_chunk, false},
-        {options->key, TW_TRACE_KEY, half, 4, key, key_chunk, true},
+static void add_job(struct tw_trace_writer *writer, size_t *n, enum tw_trace_dataset which, size_t step, size_t layer,
+                    const void *elements, size_t n_elements, size_t element_size) {
+    /*
+     * Low bytes of positions and of reals are noise. A position's second byte repeats, but not in phrases of 7 bytes;
+     * a row's weights descend, so that their exponents stand in runs.
+     */
+    static const struct {
+        bool noisy, matches;
+    } kind[TW_TRACE_N_DATASETS] = {
+        [TW_TRACE_POSITION] = {true, false},   [TW_TRACE_KEPT] = {true, false},
+        [TW_TRACE_WEIGHT] = {true, true},      [TW_TRACE_WINDOW_VOTE] = {true, true},
+        [TW_TRACE_KEY] = {true, true},         [TW_TRACE_NEEDLE] = {false, true},
+        [TW_TRACE_COPY_PASTE] = {false, true}, [TW_TRACE_PROMPT] = {false, true},
+        [TW_TRACE_TOKEN_ID] = {false, true},   [TW_TRACE_CONTEXT_LENGTH] = {false, true},
     };
-    bool done = true;
-    for (size_t i = 0; done && i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].wanted)
-            done = create_dataset(writer, rows[i].which, rows[i].type, rows[i].rank, rows[i].dims, rows[i].chunk,
-                                  rows[i].growing);
-    H5Tclose(half);
-    return done;
+    assert(*n < writer->n_jobs);
+    struct tw_pack_job *const job = &writer->jobs[(*n)++];
+    job->n_noisy = !kind[which].noisy ? 0 : which == TW_TRACE_WEIGHT && element_size == 4 ? 2 : 1;
+    job->matches = kind[which].matches;
+    job->elements = elements;
+    job->n_elements = n_elements;
+    job->element_size = element_size;
+    job->pad = which == TW_TRACE_KEY;
+    job->dataset = which;
+    job->offset[0] = step;
+    job->offset[1] = layer;
+    job->offset[2] = job->offset[3] = 0;
 }
+
+/* ---- creating -----------------------------------------------------------------------------------------------------
+ */
 
 static tw_status allocate(struct tw_trace_writer *writer, struct tw_error *err) {
     const struct tw_trace_info *const info = &writer->info;
@@ -213,8 +192,6 @@ static tw_status open_output(struct tw_trace_writer *writer, struct tw_error *er
     return writer->existed && !writer->options.force ? refuse_existing(path, err) : TW_OK;
 }
 
-static tw_status write_chunks(struct tw_trace_writer *writer, size_t n_jobs, struct tw_error *err);
-
 static tw_status put_prompt(struct tw_trace_writer *writer, const int32_t *prompt_id, struct tw_error *err) {
     const size_t n = writer->info.prompt_length, chunk = tw_min_size(n, 1 << 16);
     int32_t *const last = malloc(tw_max_size(chunk, 1) * sizeof *last);
@@ -224,13 +201,9 @@ static tw_status put_prompt(struct tw_trace_writer *writer, const int32_t *promp
         const size_t part = tw_min_size(chunk, n - i);
         memset(last, 0, chunk * sizeof *last);
         memcpy(last, prompt_id + i, part * sizeof *last);
-        struct tw_pack_job *const job = &writer->jobs[0];
-        job->elements = last;
-        job->n_elements = chunk;
-        job->element_size = sizeof *last;
-        job->dataset = TW_TRACE_PROMPT;
-        job->offset[0] = i;
-        status = write_chunks(writer, 1, err);
+        size_t n_jobs = 0;
+        add_job(writer, &n_jobs, TW_TRACE_PROMPT, i, 0, last, chunk, sizeof *last);
+        status = write_chunks(writer, n_jobs, err);
     }
     free(last);
     return status;
@@ -246,7 +219,8 @@ static tw_status create_all(struct tw_trace_writer *writer, const int32_t *promp
     writer->id = tw_h5_create(&writer->file);
     tw_status status = writer->id < 0 ? give_up(writer, "the head", err)
                                       : tw_attributes_write(writer->id, &writer->info, writer->path, err);
-    if (status == TW_OK && !create_datasets(writer)) status = give_up(writer, "the head", err);
+    if (status == TW_OK && !tw_trace_create_datasets(writer->datasets, writer->id, &writer->info, &writer->options))
+        status = give_up(writer, "the head", err);
     if (status == TW_OK) status = put_prompt(writer, prompt_id, err);
     if (status == TW_OK && H5Fflush(writer->id, H5F_SCOPE_LOCAL) < 0) status = give_up(writer, "the head", err);
     tw_h5_leave();
@@ -279,45 +253,7 @@ tw_status tw_trace_writer_create(struct tw_trace_writer **result, const char *pa
     return status;
 }
 
-/* ---- chunks into the file ------------------------------------------------------------------------------------------
- */
-
-/* Compresses the first n jobs and writes them. */
-static tw_status write_chunks(struct tw_trace_writer *writer, size_t n_jobs, struct tw_error *err) {
-    assert(n_jobs <= writer->n_jobs);
-    TW_TRY(tw_pack_run(writer->pack, writer->jobs, n_jobs, err));
-    uint64_t bytes = 1 << 16; /* and the index of chunks: some hundred bytes an entry at most */
-    for (size_t i = 0; i < n_jobs; i++) bytes += writer->jobs[i].packed_size + 512;
-    tw_h5_enter();
-    tw_status status = tw_h5_reserve(&writer->file, bytes) ? TW_OK : give_up(writer, "a block", err);
-    for (size_t i = 0; status == TW_OK && i < n_jobs; i++) {
-        const struct tw_pack_job *const job = &writer->jobs[i];
-        const hsize_t offset[4] = {job->offset[0], job->offset[1], job->offset[2], job->offset[3]};
-        if (H5Dwrite_chunk(writer->datasets[job->dataset], H5P_DEFAULT, 0, offset, job->packed_size, job->packed) < 0)
-            status = give_up(writer, tw_trace_dataset_path((enum tw_trace_dataset)job->dataset), err);
-        writer->n_since++;
-    }
-    if (status == TW_OK && writer->n_since >= FLUSH_CHUNKS) {
-        writer->n_since = 0;
-        if (H5Fflush(writer->id, H5F_SCOPE_LOCAL) < 0) status = give_up(writer, "the index of chunks", err);
-    }
-    tw_h5_leave();
-    return status;
-}
-
-static void add_job(struct tw_trace_writer *writer, size_t *n, enum tw_trace_dataset which, size_t step, size_t layer,
-                    const void *elements, size_t n_elements, size_t element_size) {
-    assert(*n < writer->n_jobs);
-    struct tw_pack_job *const job = &writer->jobs[(*n)++];
-    job->elements = elements;
-    job->n_elements = n_elements;
-    job->element_size = element_size;
-    job->pad = which == TW_TRACE_KEY;
-    job->dataset = which;
-    job->offset[0] = step;
-    job->offset[1] = layer;
-    job->offset[2] = job->offset[3] = 0;
-}
+/* ---- blocks ---- */
 
 /* Rows behind the last step of a part-filled block hold what padding holds. */
 static void clear_rest(struct tw_trace_writer *writer) {
@@ -399,34 +335,42 @@ static tw_status write_block(struct tw_trace_writer *writer, struct tw_error *er
 /* ---- steps ---------------------------------------------------------------------------------------------------------
  */
 
+static tw_status refuse_values(const struct tw_trace_writer *writer, struct tw_error *err) {
+    return TW_FAIL(err, TW_E_INPUT,
+                   "trace '%s': step %zu has a position beyond its context, or a weight or score "
+                   "that is negative or not finite",
+                   writer->path, writer->n_steps);
+}
+
+/* What there is little of; sound_row looks at the rest. */
 static tw_status check_step(const struct tw_trace_writer *writer, const struct tw_trace_step *step,
                             struct tw_error *err) {
     const struct tw_trace_info *const info = &writer->info;
-    const size_t n = info->n_layers * info->n_heads * info->top_k;
-    uint32_t largest = 0;
     bool sound = step->context_length >= 0;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t above = (uint32_t)step->position[i] + 1;
-        largest = above > largest ? above : largest;
-    }
-    sound = sound && largest <= (uint32_t)step->context_length;
-    for (size_t i = 0; i < n; i++)
-        sound = sound && step->weight[i] >= 0 && step->weight[i] < 65520.0f; /* finite as half */
     for (size_t i = 0; step->needle && i < info->n_layers * info->n_heads; i++)
         sound = sound && step->needle[i] - step->needle[i] == 0;
     for (size_t i = 0; step->copy_paste && i < info->n_layers * info->n_heads; i++)
         sound = sound && step->copy_paste[i] <= 1;
-    if (!sound)
-        return TW_FAIL(err, TW_E_INPUT,
-                       "trace '%s': step %zu has a position beyond its context, or a weight or score "
-                       "that is negative or not finite",
-                       writer->path, writer->n_steps);
+    if (!sound) return refuse_values(writer, err);
     if (!writer->key || info->prompt_length + writer->n_steps == 0) return TW_OK;
     for (size_t l = 0; l < info->n_layers; l++)
         if (writer->n_keys[l] < info->prompt_length + writer->n_steps)
             return TW_FAIL(err, TW_E_INPUT, "trace '%s': step %zu lacks keys of layer %zu", writer->path,
                            writer->n_steps, l);
     return TW_OK;
+}
+
+/* Positions from -1 to below the context's length, and weights that are finite as halves. Without an early end, so that
+ * compilers make vectors of the loops. */
+static bool sound_row(const int32_t *position, const float *weight, size_t n, int32_t context_length) {
+    const uint32_t limit = (uint32_t)context_length;
+    uint32_t high_bit = 0, wrong = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t above = (uint32_t)position[i] + 1;
+        high_bit |= above | (limit - above);
+    }
+    for (size_t i = 0; i < n; i++) wrong |= 1u ^ ((uint32_t)(weight[i] >= 0) & (uint32_t)(weight[i] < 65520.0f));
+    return !(high_bit >> 31) && !wrong;
 }
 
 tw_status tw_trace_writer_append(struct tw_trace_writer *writer, const struct tw_trace_step *step,
@@ -438,14 +382,15 @@ tw_status tw_trace_writer_append(struct tw_trace_writer *writer, const struct tw
     const size_t heads = info->n_heads, row = heads * info->top_k, t = writer->n_filled;
     for (size_t l = 0; l < info->n_layers; l++) {
         const size_t at = l * BLOCK + t;
+        const int32_t *const position = step->position + l * row;
         const float *const weight = step->weight + l * row;
-        memcpy(writer->position + at * row, step->position + l * row, row * sizeof *step->position);
-        if (writer->options.weight_float) {
+        if (!sound_row(position, weight, row, step->context_length))
+            return refuse_values(writer, err); /* the rows before stay behind n_filled */
+        memcpy(writer->position + at * row, position, row * sizeof *position);
+        if (writer->options.weight_float)
             memcpy((float *)(void *)writer->weight + at * row, weight, row * sizeof *weight);
-        } else {
-            uint16_t *const half = (uint16_t *)(void *)writer->weight + at * row;
-            for (size_t i = 0; i < row; i++) half[i] = tw_half_from_float(weight[i]);
-        }
+        else
+            tw_half_from_floats((uint16_t *)(void *)writer->weight + at * row, weight, row);
         if (writer->needle) memcpy(writer->needle + at * heads, step->needle + l * heads, heads * sizeof *step->needle);
         if (writer->copy_paste) memcpy(writer->copy_paste + at * heads, step->copy_paste + l * heads, heads);
     }
@@ -471,10 +416,8 @@ tw_status tw_trace_writer_put_window_vote(struct tw_trace_writer *writer, size_t
     uint16_t *const half = malloc(count * sizeof *half);
     if (!half) return TW_FAIL(err, TW_E_MEMORY, "out of memory for votes of trace '%s'", writer->path);
     bool sound = true;
-    for (size_t i = 0; i < count; i++) {
-        half[i] = tw_half_from_float(vote[i]);
-        sound = sound && (half[i] & 0x7c00) != 0x7c00;
-    }
+    tw_half_from_floats(half, vote, count);
+    for (size_t i = 0; i < count; i++) sound &= (half[i] & 0x7c00) != 0x7c00;
     size_t n = 0;
     add_job(writer, &n, TW_TRACE_WINDOW_VOTE, layer, 0, half, count, sizeof *half);
     const tw_status status =

@@ -3,8 +3,7 @@
  * layer a thread), written and flushed, then `n_steps` is set. A process killed at any moment leaves a file that opens
  * without repair and has lost at most the 16 steps that were not flushed.
  *
- * One thread uses a writer; the OpenMP threads inside are its own. The bytes in the datasets do not depend on their
- * number.
+ * One thread uses a writer; the threads inside are its own. The bytes in the datasets do not depend on their number.
  */
 #ifndef TW_TRACES_WRITER_H
 #define TW_TRACES_WRITER_H
