@@ -149,8 +149,16 @@ static float *row_piece(const struct tw_backend *b, size_t offset) {
     return (float *)(void *)((char *)b->decode_row.buffer[0].data + offset);
 }
 
-static void attend_range(const struct step *s, size_t g, size_t range) {
+/* The first key of an attention task, range by range the KV heads; NULL behind the last one. */
+static const char *keys_of_task(const struct step *s, size_t task) {
+    const size_t g = task % s->kv->n_kv_heads, row = task / s->kv->n_kv_heads * TW_CPU_KEY_RANGE;
+    if (row >= s->kv->length[g]) return NULL;
+    return tw_cpu_key_of(s->b, s->kv, g) + row * s->b->shape.head_dim * s->b->shape.element_bytes;
+}
+
+static void attend_range(const struct step *s, size_t task) {
     const struct tw_backend *b = s->b;
+    const size_t g = task % s->kv->n_kv_heads, range = task / s->kv->n_kv_heads;
     const struct tw_cpu_row_layout *layout = &b->row_layout;
     const size_t d = b->shape.head_dim, group = tw_cpu_group(b), h = g * group, slot = range * b->shape.n_heads + h;
     size_t first, end;
@@ -170,6 +178,7 @@ static void attend_range(const struct step *s, size_t g, size_t range) {
         .head_dim = d,
         .key = tw_cpu_key_of(b, s->kv, g),
         .value = tw_cpu_value_of(b, s->kv, g),
+        .next = keys_of_task(s, task + 1),
         .first = first,
         .end = end,
         .row = row_piece(b, layout->row) + h * layout->rows + range * TW_CPU_KEY_RANGE,
@@ -232,7 +241,7 @@ static void qkv_steps(void *context, size_t first, size_t end, size_t thread) {
 static void attend_tasks(void *context, size_t first, size_t end, size_t thread) {
     (void)thread;
     const struct step *s = context;
-    for (size_t task = first; task < end; task++) attend_range(s, task % s->kv->n_kv_heads, task / s->kv->n_kv_heads);
+    for (size_t task = first; task < end; task++) attend_range(s, task);
 }
 
 static void merge_tasks(void *context, size_t first, size_t end, size_t thread) {

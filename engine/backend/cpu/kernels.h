@@ -70,6 +70,7 @@ struct tw_cpu_range {
     const float *query; /* [n_group][head_dim], times scale * log2(e) */
     size_t n_group, head_dim;
     const char *key, *value; /* of the KV head; value NULL: no output is wanted */
+    const char *next;        /* what will be read after this range, which may be fetched; or NULL */
     size_t first, end;
     float *row; /* [n_group] at row_stride; element 0 is the first of the range's grid */
     size_t row_stride;
