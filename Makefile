@@ -26,8 +26,8 @@ PKG_CONFIG ?= pkg-config
 pkg = $(shell $(PKG_CONFIG) $(1) $(2) 2>/dev/null)
 HDF5_CFLAGS  := $(or $(call pkg,--cflags,hdf5-serial),$(call pkg,--cflags,hdf5))
 HDF5_LIBS    := $(or $(call pkg,--libs,hdf5-serial),$(call pkg,--libs,hdf5),-lhdf5)
-traces_LIBS  := $(HDF5_LIBS) $(call pkg,--libs,libzstd libzip libcjson zlib)
-traces_CFLAGS := $(HDF5_CFLAGS) $(call pkg,--cflags,libzstd libzip libcjson zlib)
+traces_LIBS  := $(HDF5_LIBS) $(call pkg,--libs,libzstd libxxhash libzip libcjson zlib)
+traces_CFLAGS := $(HDF5_CFLAGS) $(call pkg,--cflags,libzstd libxxhash libzip libcjson zlib)
 # Debian's oneDNN ships no .pc file.
 engine_LIBS  := $(or $(call pkg,--libs,dnnl),-ldnnl) $(call pkg,--libs,libpcre2-8 libutf8proc)
 engine_CFLAGS := $(call pkg,--cflags,libpcre2-8 libutf8proc) $(call pkg,--cflags,libcjson)

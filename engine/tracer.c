@@ -16,6 +16,7 @@
 
 struct tw_tracer {
     struct tw_engine *engine;
+    struct tw_team *team; /* the backend's; NULL: none */
     struct tw_tracer_options options;
     struct tw_trace_writer *writer;
     struct tw_watch watch;
@@ -25,8 +26,8 @@ struct tw_tracer {
     struct tw_attention_log *log; /* [n_layers], into the arrays below */
     int32_t *position;            /* [n_layers][n_heads][top_k] */
     float *weight;                /* [n_layers][n_heads][top_k] */
-    uint16_t *half;               /* [top_k] */
-    uint8_t *disorder;            /* [top_k] */
+    uint16_t *half;               /* [n_threads][top_k] */
+    uint8_t *disorder;            /* [n_threads][top_k] */
     float *needle_mass, *rest_mass, *needle;
     int32_t *argmax;
     uint8_t *copy_paste; /* these [n_layers][n_heads] */
@@ -38,17 +39,25 @@ struct tw_tracer {
 
 /* ---- step rows ---- */
 
-static void finish_rows(struct tw_tracer *t, int32_t token) {
-    const struct tw_model_config *config = &t->engine->model->config;
-    for (size_t i = 0; i < config->n_layers * config->n_heads; i++) {
+struct finishing {
+    struct tw_tracer *tracer;
+    int32_t token;
+};
+
+/* Rows of heads, counted over all layers. */
+static void finish_rows(void *context, size_t first, size_t end, size_t thread) {
+    const struct finishing *f = context;
+    struct tw_tracer *t = f->tracer;
+    const size_t top_k = t->options.top_k;
+    for (size_t i = first; i < end; i++) {
         if (!t->options.weight_float)
-            tw_order_stored_ties(t->position + i * t->options.top_k, t->weight + i * t->options.top_k, t->half,
-                                 t->disorder, t->options.top_k);
+            tw_order_stored_ties(t->position + i * top_k, t->weight + i * top_k, t->half + thread * top_k,
+                                 t->disorder + thread * top_k, top_k);
         if (t->options.needle) t->needle[i] = t->needle_mass[i] / (t->rest_mass[i] > 1e-6f ? t->rest_mass[i] : 1e-6f);
         if (t->options.copy_paste) {
             const int32_t at = t->argmax[i];
             const bool inside = at >= 0 && (size_t)at >= t->prompt->needle_begin && (size_t)at < t->prompt->needle_end;
-            t->copy_paste[i] = inside && t->prompt->ids[at] == token;
+            t->copy_paste[i] = inside && t->prompt->ids[at] == f->token;
         }
     }
 }
@@ -172,8 +181,9 @@ static bool allocate(struct tw_tracer *t) {
     t->log = calloc(config->n_layers, sizeof *t->log);
     t->position = calloc(heads * top_k, sizeof *t->position);
     t->weight = calloc(heads * top_k, sizeof *t->weight);
-    t->half = calloc(top_k, sizeof *t->half);
-    t->disorder = calloc(top_k, sizeof *t->disorder);
+    const size_t n_threads = t->team ? tw_team_threads(t->team) : 1;
+    t->half = calloc(n_threads * top_k, sizeof *t->half);
+    t->disorder = calloc(n_threads * top_k, sizeof *t->disorder);
     t->needle_mass = calloc(heads, sizeof *t->needle_mass);
     t->rest_mass = calloc(heads, sizeof *t->rest_mass);
     t->needle = calloc(heads, sizeof *t->needle);
@@ -265,6 +275,7 @@ tw_status tw_tracer_create(struct tw_tracer **tracer, struct tw_engine *engine, 
     struct tw_tracer *t = calloc(1, sizeof *t);
     if (!t) return TW_FAIL(err, TW_E_MEMORY, "out of memory: tracer");
     t->engine = engine;
+    if (engine->ops->team) t->team = engine->ops->team(engine->backend);
     t->options = *options;
     t->prompt = prompt;
     t->watch = (struct tw_watch){.context = t, .layer_end = layer_end};
@@ -284,6 +295,7 @@ tw_status tw_tracer_create(struct tw_tracer **tracer, struct tw_engine *engine, 
         .window_vote = options->window_vote,
         .key = options->key,
         .kept_width = t->kept_width,
+        .team = t->team,
     };
     TW_TRY_GOTO(status, fail, check_disk(options->path, tw_trace_estimate_bytes(&full, &writer_options, n_steps), err));
     TW_TRY_GOTO(status, fail,
@@ -304,7 +316,12 @@ struct tw_attention_log *tw_tracer_log(struct tw_tracer *tracer) {
 
 tw_status tw_tracer_step(struct tw_tracer *tracer, int32_t token, struct tw_error *err) {
     struct tw_tracer *t = tracer;
-    finish_rows(t, token);
+    const size_t n_rows = t->engine->model->config.n_layers * t->engine->model->config.n_heads;
+    struct finishing finishing = {t, token};
+    if (t->team)
+        tw_team_run(t->team, n_rows, SIZE_MAX, finish_rows, &finishing);
+    else
+        finish_rows(&finishing, 0, n_rows, 0);
     for (size_t l = 0; t->options.key && t->n_steps > 0 && l < t->engine->model->config.n_layers; l++)
         TW_TRY(put_keys(t, l, &t->engine->cache[l], 1, err));
     const struct tw_trace_step step = {

@@ -11,6 +11,7 @@ make                 command:make                         the build
 pkg-config           command:pkg-config                   finding the libraries
 libhdf5-dev          pkg:hdf5-serial|hdf5                 trace files
 libzstd-dev          pkg:libzstd                          compression of trace files
+libxxhash-dev        pkg:libxxhash                        the checksum of what is compressed
 zlib1g-dev           pkg:zlib                             trace files of other writers
 libzip-dev           pkg:libzip                           importing .npz
 libcjson-dev         pkg:libcjson                         reading JSON

@@ -1,6 +1,5 @@
 /* Chunks as they are packed: zstd itself takes them apart, and notices what is not as it was. */
 #include <check.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -46,10 +45,12 @@ static uint8_t *unpacked(const uint8_t *packed, size_t packed_size, size_t n) {
 START_TEST(planes_come_back) {
     static const size_t sizes[] = {1, 2, 3, 4, 7, 31, 32, 33, 64, 255, 256, 4096, 9216, 131071, 131072, 131073, 300000};
     tw_random_init(&random_state, tw_test_seed(), 1);
-    struct tw_pack *const pack = tw_pack_new();
+    struct tw_error err = {0};
+    struct tw_team *team;
+    ck_assert_int_eq(tw_team_create(&team, 1, &err), TW_OK);
+    struct tw_pack *const pack = tw_pack_new(team);
     ck_assert_ptr_nonnull(pack);
     struct tw_pack_job job = {0};
-    struct tw_error err = {0};
     for (int round = 0; round < 1500; round++) {
         const size_t n = sizes[tw_random_below(&random_state, round % 16 ? 13 : sizeof sizes / sizeof *sizes)];
         const size_t size = round % 4 == 3 ? 4 : 1 + (size_t)round % 4, bytes = n * size;
@@ -76,6 +77,7 @@ START_TEST(planes_come_back) {
     }
     tw_pack_job_release(&job);
     tw_pack_free(pack);
+    tw_team_free(team);
 }
 END_TEST
 
@@ -127,13 +129,15 @@ START_TEST(threads_change_nothing) {
     tw_random_init(&random_state, tw_test_seed(), 3);
     for (int i = 0; i < N_JOBS; i++) fill((uint8_t *)elements[i], sizeof elements[i], (enum content)(i % N_CONTENTS));
     for (int t = 0; t < 2; t++) {
-        omp_set_num_threads(t ? 4 : 1);
-        struct tw_pack *const pack = tw_pack_new();
+        struct tw_team *team;
+        ck_assert_int_eq(tw_team_create(&team, t ? 4 : 1, &err), TW_OK);
+        struct tw_pack *const pack = tw_pack_new(team);
         for (int i = 0; i < N_JOBS; i++)
             jobs[t][i] = (struct tw_pack_job){
                 .elements = elements[i], .n_elements = N, .element_size = 4, .n_noisy = 1, .matches = i % 2};
         for (int again = 0; again < 2; again++) ck_assert_int_eq(tw_pack_run(pack, jobs[t], N_JOBS, &err), TW_OK);
         tw_pack_free(pack);
+        tw_team_free(team);
     }
     for (int i = 0; i < N_JOBS; i++) {
         ck_assert_uint_eq(jobs[0][i].packed_size, jobs[1][i].packed_size);

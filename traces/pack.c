@@ -1,14 +1,12 @@
 #include "traces/pack.h"
 
 #include <assert.h>
-#include <omp.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #define ZSTD_STATIC_LINKING_ONLY /* for one parameter's name; the function that takes it is of the stable interface */
 #include <zstd.h>
 
-#include "base/team.h"
 #include "traces/frame.h"
 #include "traces/shuffle.h"
 
@@ -19,8 +17,8 @@ struct tw_pack {
         uint8_t *planes, *middle;     /* a shuffled chunk; what zstd made of some of its planes */
         size_t planes_capacity, middle_capacity;
     } * compressors; /* [n_threads] */
-    size_t n_threads;
     struct tw_team *team;
+    size_t n_threads; /* of it */
 };
 
 static bool set(ZSTD_CCtx *zstd, ZSTD_cParameter parameter, int value) {
@@ -35,12 +33,13 @@ static ZSTD_CCtx *new_matching(void) {
     return NULL;
 }
 
-/* As good as no search for matches (strides of 64 Ki), and then a Huffman code (1: always; its name has changed). */
+/* As good as no search for matches (strides of 64 Ki), and then a Huffman code. */
 static ZSTD_CCtx *new_coding(void) {
     ZSTD_CCtx *const zstd = new_matching();
-    if (zstd && set(zstd, ZSTD_c_hashLog, ZSTD_HASHLOG_MIN) && set(zstd, ZSTD_c_targetLength, 1 << 16) &&
-        set(zstd, ZSTD_c_literalCompressionMode, 1))
+    if (zstd && set(zstd, ZSTD_c_hashLog, ZSTD_HASHLOG_MIN) && set(zstd, ZSTD_c_targetLength, 1 << 16)) {
+        set(zstd, ZSTD_c_literalCompressionMode, 1); /* always; a zstd without it leaves more as it is */
         return zstd;
+    }
     ZSTD_freeCCtx(zstd);
     return NULL;
 }
@@ -53,12 +52,13 @@ static ZSTD_CCtx *new_probing(void) {
     return NULL;
 }
 
-struct tw_pack *tw_pack_new(void) {
+struct tw_pack *tw_pack_new(struct tw_team *team) {
     struct tw_pack *const pack = calloc(1, sizeof *pack);
     if (!pack) return NULL;
-    pack->n_threads = (size_t)omp_get_max_threads();
+    pack->team = team;
+    pack->n_threads = tw_team_threads(team);
     pack->compressors = calloc(pack->n_threads, sizeof *pack->compressors);
-    bool made = pack->compressors && tw_team_create(&pack->team, pack->n_threads, NULL) == TW_OK;
+    bool made = pack->compressors != NULL;
     for (size_t i = 0; made && i < pack->n_threads; i++) {
         struct compressor *const compressor = &pack->compressors[i];
         made = (compressor->matching = new_matching()) && (compressor->coding = new_coding()) &&
@@ -71,7 +71,6 @@ struct tw_pack *tw_pack_new(void) {
 
 void tw_pack_free(struct tw_pack *pack) {
     if (!pack) return;
-    tw_team_free(pack->team);
     for (size_t i = 0; pack->compressors && i < pack->n_threads; i++) {
         struct compressor *const compressor = &pack->compressors[i];
         ZSTD_freeCCtx(compressor->matching);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/team.h"
 
 /* The level that the filter's option names: what another program would use that adds to the file. */
 #define TW_PACK_LEVEL 1
@@ -26,13 +27,13 @@ struct tw_pack_job {
 
 struct tw_pack; /* compressors, one a thread */
 
-struct tw_pack *tw_pack_new(void); /* NULL: out of memory */
+struct tw_pack *tw_pack_new(struct tw_team *team); /* which must outlive it; NULL: out of memory */
 void tw_pack_free(struct tw_pack *pack);
 
 /* What a chunk of so many bytes can take at most, room for padding included. */
 size_t tw_pack_bound(size_t chunk_bytes);
 
-/* Compresses all jobs on all threads; the result does not depend on their number. Fails with TW_E_MEMORY. */
+/* Compresses all jobs with the team; the result does not depend on their number. Fails with TW_E_MEMORY. */
 tw_status tw_pack_run(struct tw_pack *pack, struct tw_pack_job *jobs, size_t n_jobs, struct tw_error *err);
 void tw_pack_job_release(struct tw_pack_job *job);
 

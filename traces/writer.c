@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -42,8 +43,9 @@ struct tw_trace_writer {
     float *needle;       /* [n_layers][BLOCK][n_heads] */
     uint8_t *copy_paste; /* [n_layers][BLOCK][n_heads] */
     int32_t context_length[BLOCK], token_id[BLOCK];
-    uint16_t *key;  /* [n_layers][BLOCK][n_kv_heads][head_dim] the last chunk of keys, part-filled */
-    size_t *n_keys; /* [n_layers] positions so far */
+    uint16_t *key;                   /* [n_layers][BLOCK][n_kv_heads][head_dim] the last chunk of keys, part-filled */
+    size_t *n_keys;                  /* [n_layers] positions so far */
+    struct tw_team *team, *own_team; /* the second: if it is the writer's own */
     struct tw_pack *pack;
     struct tw_pack_job *jobs; /* [n_jobs] */
     size_t n_jobs;
@@ -133,6 +135,11 @@ static void add_job(struct tw_trace_writer *writer, size_t *n, enum tw_trace_dat
 
 static tw_status allocate(struct tw_trace_writer *writer, struct tw_error *err) {
     const struct tw_trace_info *const info = &writer->info;
+    writer->team = writer->options.team;
+    if (!writer->team) {
+        TW_TRY(tw_team_create(&writer->own_team, (size_t)omp_get_max_threads(), err));
+        writer->team = writer->own_team;
+    }
     size_t rows, entries, keys;
     const bool sized = tw_mul_size(&rows, info->n_layers * BLOCK, info->n_heads) &&
                        tw_mul_size(&entries, rows, info->top_k) && entries <= SIZE_MAX / 8 &&
@@ -147,7 +154,7 @@ static tw_status allocate(struct tw_trace_writer *writer, struct tw_error *err) 
         writer->n_keys = calloc(info->n_layers, sizeof *writer->n_keys);
         writer->n_jobs = 5 * info->n_layers + 2;
         writer->jobs = calloc(writer->n_jobs, sizeof *writer->jobs);
-        writer->pack = tw_pack_new();
+        writer->pack = tw_pack_new(writer->team);
     }
     const struct tw_trace_writer_options *const options = &writer->options;
     if (!sized || !writer->position || !writer->weight || (options->needle && !writer->needle) ||
@@ -373,19 +380,24 @@ static bool sound_row(const int32_t *position, const float *weight, size_t n, in
     return !(high_bit >> 31) && !wrong;
 }
 
-tw_status tw_trace_writer_append(struct tw_trace_writer *writer, const struct tw_trace_step *step,
-                                 struct tw_error *err) {
-    if (writer->failed) return refuse_more(writer, err);
-    assert(!step->needle == !writer->needle && !step->copy_paste == !writer->copy_paste);
-    TW_TRY(check_step(writer, step, err));
-    const struct tw_trace_info *const info = &writer->info;
-    const size_t heads = info->n_heads, row = heads * info->top_k, t = writer->n_filled;
-    for (size_t l = 0; l < info->n_layers; l++) {
-        const size_t at = l * BLOCK + t;
+struct copying {
+    struct tw_trace_writer *writer;
+    const struct tw_trace_step *step;
+    _Atomic bool unsound;
+};
+
+/* The step's rows of some layers, into the block. */
+static void copy_layers(void *context, size_t first, size_t end, size_t thread) {
+    (void)thread;
+    struct copying *const copying = context;
+    struct tw_trace_writer *const writer = copying->writer;
+    const struct tw_trace_step *const step = copying->step;
+    const size_t heads = writer->info.n_heads, row = heads * writer->info.top_k;
+    for (size_t l = first; l < end; l++) {
+        const size_t at = l * BLOCK + writer->n_filled;
         const int32_t *const position = step->position + l * row;
         const float *const weight = step->weight + l * row;
-        if (!sound_row(position, weight, row, step->context_length))
-            return refuse_values(writer, err); /* the rows before stay behind n_filled */
+        if (!sound_row(position, weight, row, step->context_length)) copying->unsound = true;
         memcpy(writer->position + at * row, position, row * sizeof *position);
         if (writer->options.weight_float)
             memcpy((float *)(void *)writer->weight + at * row, weight, row * sizeof *weight);
@@ -394,6 +406,17 @@ tw_status tw_trace_writer_append(struct tw_trace_writer *writer, const struct tw
         if (writer->needle) memcpy(writer->needle + at * heads, step->needle + l * heads, heads * sizeof *step->needle);
         if (writer->copy_paste) memcpy(writer->copy_paste + at * heads, step->copy_paste + l * heads, heads);
     }
+}
+
+tw_status tw_trace_writer_append(struct tw_trace_writer *writer, const struct tw_trace_step *step,
+                                 struct tw_error *err) {
+    if (writer->failed) return refuse_more(writer, err);
+    assert(!step->needle == !writer->needle && !step->copy_paste == !writer->copy_paste);
+    TW_TRY(check_step(writer, step, err));
+    struct copying copying = {.writer = writer, .step = step};
+    const size_t t = writer->n_filled;
+    tw_team_run(writer->team, writer->info.n_layers, SIZE_MAX, copy_layers, &copying);
+    if (copying.unsound) return refuse_values(writer, err); /* what was copied stays behind n_filled */
     writer->context_length[t] = step->context_length;
     writer->token_id[t] = step->token_id;
     writer->n_filled++;
@@ -546,6 +569,7 @@ void tw_trace_writer_free(struct tw_trace_writer *writer) {
     free(writer->late);
     free(writer->jobs);
     tw_pack_free(writer->pack);
+    tw_team_free(writer->own_team);
     free(writer->position);
     free(writer->weight);
     free(writer->needle);

@@ -3,7 +3,7 @@
  * layer a thread), written and flushed, then `n_steps` is set. A process killed at any moment leaves a file that opens
  * without repair and has lost at most the 16 steps that were not flushed.
  *
- * One thread uses a writer; the threads inside are its own. The bytes in the datasets do not depend on their number.
+ * One thread uses a writer. The bytes in the datasets do not depend on the number of threads inside.
  */
 #ifndef TW_TRACES_WRITER_H
 #define TW_TRACES_WRITER_H
@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/team.h"
 #include "base/view.h"
 #include "traces/trace.h"
 
@@ -26,6 +27,9 @@ struct tw_trace_writer_options {
     bool window_vote;
     bool key;          /* needs head_dim */
     size_t kept_width; /* N of /prefill/kept: the most that any head keeps; 0: no such dataset */
+    /* Threads to work with, which the caller may use between calls and keeps until the end; NULL: threads of its own.
+     */
+    struct tw_team *team;
 };
 
 /* One decode step. */

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/team.h"
 #include "engine/accountant.h"
 #include "engine/cache/kv.h"
 #include "engine/model/model.h"
@@ -137,6 +138,8 @@ struct tw_backend_ops {
     /* The precision chosen, and one line for `info` and logs: "bf16, AVX-512-BF16 kernels, oneDNN 2.6, 2 threads". */
     enum tw_dtype (*dtype)(const struct tw_backend *backend);
     void (*describe)(const struct tw_backend *backend, struct tw_text *text);
+    /* Threads that are the caller's between operations. NULL: the backend has none. */
+    struct tw_team *(*team)(const struct tw_backend *backend);
 
     /* ---- memory ---- */
 

@@ -124,6 +124,8 @@ fail:
 
 static enum tw_dtype cpu_dtype(const struct tw_backend *backend) { return backend->options.dtype; }
 
+static struct tw_team *cpu_team(const struct tw_backend *backend) { return backend->team; }
+
 static void describe(const struct tw_backend *b, struct tw_text *text) {
     const bool bf16 = b->options.dtype == TW_DTYPE_BF16;
     tw_text_printf(text, "%s, %s kernels, oneDNN %d.%d, %zu thread%s", bf16 ? "bf16" : "float32",
@@ -299,6 +301,7 @@ const struct tw_backend_ops tw_backend_cpu = {
     .close = cpu_close,
     .dtype = cpu_dtype,
     .describe = describe,
+    .team = cpu_team,
     .chunk_create = chunk_create,
     .chunk_release = chunk_release,
     .bridge_create = bridge_create,
