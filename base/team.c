@@ -13,14 +13,16 @@
 #include "base/checked.h"
 #include "base/clock.h"
 
-#define SPIN   100e-6 /* seconds that a thread waits before it sleeps: waking one takes about half of that */
-#define SLICE  2e-3   /* seconds that a helper keeps its processor: well below the system's time slices */
-#define CLOSED UINT32_MAX
+#define SPIN     100e-6 /* seconds that a thread waits before it sleeps: waking one takes about half of that */
+#define SLICE    2e-3   /* seconds that a helper keeps its processor: well below the system's time slices */
+#define COURTESY 20     /* pauses, about a microsecond */
+#define CLOSED   UINT32_MAX
 
 /* What a thread writes for others lies in cache lines of its own. */
 struct member {
     _Alignas(64) _Atomic uint64_t next; /* of its share of the tasks, below the loop's number: see place */
-    _Alignas(64) _Atomic uint64_t done; /* tasks that it has done, of all loops */
+    _Atomic size_t stop;                /* of the share */
+    _Alignas(64) _Atomic uint64_t done; /* tasks that it has done, of all loops, as far as it has said */
     struct tw_team *team;
     pthread_t thread;
     double since; /* helpers: they have had their processor, as far as they know */
@@ -36,7 +38,7 @@ struct tw_team {
     _Alignas(64) _Atomic uint64_t loop; /* its number, counted from 1 */
     _Atomic(tw_team_fn *) fn;
     _Atomic(void *) context;
-    _Atomic size_t n_tasks, most;
+    _Atomic size_t most;
     _Atomic int processor; /* that the owner is on */
 
     _Alignas(64) _Atomic int n_asleep; /* helpers that must be woken */
@@ -66,11 +68,10 @@ static bool take(struct tw_team *team, size_t of, uint64_t loop, size_t *first, 
     for (;;) {
         const size_t next = at & UINT32_MAX;
         if (at >> 32 != (loop & UINT32_MAX) || next == CLOSED) return false;
-        const size_t n_tasks = atomic_load_explicit(&team->n_tasks, memory_order_relaxed);
+        const size_t stop = atomic_load_explicit(&member->stop, memory_order_relaxed);
         const size_t most = atomic_load_explicit(&team->most, memory_order_relaxed);
-        const size_t stop = n_tasks * (of + 1) / team->n_threads;
         if (next >= stop) return false;
-        const size_t n = tw_min_size(tw_divide_up(stop - next, 2), most);
+        const size_t left = stop - next, n = tw_min_size(left - left / 4, most);
         atomic_thread_fence(memory_order_acquire);
         if (atomic_compare_exchange_weak_explicit(&member->next, &at, at + n, memory_order_acq_rel,
                                                   memory_order_acquire)) {
@@ -79,6 +80,27 @@ static bool take(struct tw_team *team, size_t of, uint64_t loop, size_t *first, 
             return true;
         }
     }
+}
+
+static bool all_done(struct tw_team *team) {
+    uint64_t done = 0;
+    for (size_t i = 0; i < team->n_threads; i++)
+        done += atomic_load_explicit(&team->members[i].done, memory_order_seq_cst);
+    return done == team->total;
+}
+
+static bool other_loop(struct tw_team *team, uint64_t than) {
+    return atomic_load_explicit(&team->loop, memory_order_seq_cst) != than ||
+           atomic_load_explicit(&team->ends, memory_order_relaxed);
+}
+
+/* Taking over the last of what others are at costs more than it helps, where they run: lets them end for a moment. */
+static bool ends_soon(struct tw_team *team, size_t number, uint64_t loop) {
+    for (int i = 0; i < COURTESY; i++) {
+        if (number ? other_loop(team, loop) : all_done(team)) return true;
+        pause_briefly();
+    }
+    return false;
 }
 
 /* A helper on the owner's processor would only run while the owner does not. */
@@ -92,50 +114,48 @@ static void leave_owner(const struct tw_team *team) {
     if (sched_setaffinity(0, sizeof others, &others) == 0) sched_setaffinity(0, sizeof all, &all);
 }
 
+/* Says that n more tasks are done; not after each, since the owner looks at the count while it waits. */
+static void say_done(struct member *self, uint64_t *n, bool owner) {
+    if (*n == 0) return;
+    struct tw_team *const team = self->team;
+    const uint64_t done = atomic_load_explicit(&self->done, memory_order_relaxed);
+    atomic_store_explicit(&self->done, done + *n, memory_order_seq_cst);
+    *n = 0;
+    if (owner || !atomic_load_explicit(&team->owner_sleeps, memory_order_seq_cst)) return;
+    pthread_mutex_lock(&team->lock);
+    pthread_cond_signal(&team->finished);
+    pthread_mutex_unlock(&team->lock);
+}
+
 /* Between two tasks: nobody waits for this helper while another process has its turn. */
-static void offer_processor(struct member *self) {
+static void offer_processor(struct member *self, uint64_t *n_done) {
     if (tw_clock_seconds() - self->since < SLICE) return;
+    say_done(self, n_done, false);
     sched_yield();
     leave_owner(self->team);
     self->since = tw_clock_seconds();
 }
 
-/* Tasks of the own share, then of the others'. */
+/* Tasks of the own share, then of the others', if those are not about to end by themselves. */
 static void work(struct tw_team *team, size_t number, uint64_t loop) {
     struct member *const self = &team->members[number];
+    uint64_t n_done = 0;
     for (size_t i = 0; i < team->n_threads;) {
         size_t first, end;
-        if (number) offer_processor(self);
-        if (!take(team, (number + i) % team->n_threads, loop, &first, &end)) {
-            i++;
+        if (number) offer_processor(self, &n_done);
+        if (take(team, (number + i) % team->n_threads, loop, &first, &end)) {
+            tw_team_fn *const fn = atomic_load_explicit(&team->fn, memory_order_relaxed);
+            fn(atomic_load_explicit(&team->context, memory_order_relaxed), first, end, number);
+            n_done += end - first;
             continue;
         }
-        tw_team_fn *const fn = atomic_load_explicit(&team->fn, memory_order_relaxed);
-        fn(atomic_load_explicit(&team->context, memory_order_relaxed), first, end, number);
-        const uint64_t done = atomic_load_explicit(&self->done, memory_order_relaxed);
-        atomic_store_explicit(&self->done, done + (end - first), memory_order_seq_cst);
-        if (number && atomic_load_explicit(&team->owner_sleeps, memory_order_seq_cst)) {
-            pthread_mutex_lock(&team->lock);
-            pthread_cond_signal(&team->finished);
-            pthread_mutex_unlock(&team->lock);
-        }
+        say_done(self, &n_done, number == 0);
+        if (i++ == 0 && ends_soon(team, number, loop)) return;
     }
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------------------
  */
-
-static bool all_done(struct tw_team *team) {
-    uint64_t done = 0;
-    for (size_t i = 0; i < team->n_threads; i++)
-        done += atomic_load_explicit(&team->members[i].done, memory_order_seq_cst);
-    return done == team->total;
-}
-
-static bool other_loop(struct tw_team *team, uint64_t than) {
-    return atomic_load_explicit(&team->loop, memory_order_seq_cst) != than ||
-           atomic_load_explicit(&team->ends, memory_order_relaxed);
-}
 
 static bool owner_ready(struct tw_team *team, uint64_t unused) {
     (void)unused;
@@ -212,11 +232,13 @@ void tw_team_run(struct tw_team *team, size_t n_tasks, size_t most, tw_team_fn *
     atomic_thread_fence(memory_order_release);
     atomic_store_explicit(&team->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&team->context, context, memory_order_relaxed);
-    atomic_store_explicit(&team->n_tasks, n_tasks, memory_order_relaxed);
     atomic_store_explicit(&team->most, most, memory_order_relaxed);
     atomic_store_explicit(&team->processor, sched_getcpu(), memory_order_relaxed);
-    for (size_t i = 0; i < team->n_threads; i++)
-        atomic_store_explicit(&team->members[i].next, place(loop, n_tasks * i / team->n_threads), memory_order_release);
+    for (size_t i = 0; i < team->n_threads; i++) {
+        struct member *const member = &team->members[i];
+        atomic_store_explicit(&member->stop, n_tasks * (i + 1) / team->n_threads, memory_order_relaxed);
+        atomic_store_explicit(&member->next, place(loop, n_tasks * i / team->n_threads), memory_order_release);
+    }
     team->total += n_tasks;
     atomic_store_explicit(&team->loop, loop, memory_order_seq_cst);
     wake_helpers(team);

@@ -36,7 +36,8 @@ size_t tw_team_threads(const struct tw_team *team);
 
 /*
  * Runs tasks [0, n_tasks) and returns when all are done, with their effects visible. `most`: tasks that a thread takes
- * at once, at most; where it is greater than 1, threads take half of what is left of a share. By one thread at a time.
+ * at once, at most; where it is greater than 1, threads take three quarters of what is left of a share. By one thread
+ * at a time.
  */
 void tw_team_run(struct tw_team *team, size_t n_tasks, size_t most, tw_team_fn *fn, void *context);
 
