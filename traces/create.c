@@ -80,3 +80,20 @@ bool tw_trace_create_datasets(hid_t *datasets, hid_t file, const struct tw_trace
     H5Tclose(half);
     return done;
 }
+
+uint64_t tw_trace_estimate_bytes(const struct tw_trace_info *info, const struct tw_trace_writer_options *options,
+                                 size_t n_steps) {
+    /* Of a logged entry: positions rarely take more than 2 of their 4 bytes, weights little less than all of theirs. */
+    const double entry = 2.0 + (options->weight_float ? 3.9 : 2.0);
+    const double heads = (double)info->n_layers * (double)info->n_heads;
+    const double kv_heads = (double)info->n_layers * (double)info->n_kv_heads, prompt = (double)info->prompt_length;
+    double bytes = 65536 + 4 * prompt;
+    bytes += (double)n_steps * (heads * (double)info->top_k * entry + 16);
+    if (options->needle) bytes += 4 * heads * (double)n_steps;
+    if (options->copy_paste) bytes += heads * (double)n_steps;
+    if (options->window_vote) bytes += 2 * kv_heads * prompt;
+    bytes += 4 * kv_heads * (double)options->kept_width;
+    if (options->key) bytes += 2 * kv_heads * (double)info->head_dim * (prompt + (double)n_steps);
+    bytes *= 1.02;
+    return bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX;
+}
