@@ -301,14 +301,14 @@ static void down_steps(void *context, size_t first, size_t end, size_t thread) {
 }
 
 /* Adds a product to the hidden state: at once, or behind its norm where the architecture has one. */
-static void add_product(struct step *s, const float *x, size_t n, const float *post_norm, size_t n_tasks, size_t most,
+static void add_product(struct step *s, const float *x, size_t n, const float *post_norm, size_t n_tasks,
                         tw_team_fn *steps) {
     struct tw_backend *b = s->b;
     float *hidden = state(b, b->decode.hidden), *projected = state(b, b->decode.projected);
     s->adds = post_norm == NULL;
     s->out = s->adds ? hidden : projected;
     begin_vector(b, x, n);
-    tw_team_run(b->team, n_tasks, most, steps, s);
+    tw_team_run(b->team, n_tasks, ANY, steps, s);
     if (post_norm) b->float_kernels->add_normed(hidden, projected, post_norm, 1, b->shape.n_embd, epsilon(b));
 }
 
@@ -334,12 +334,12 @@ tw_status tw_cpu_decode_layer(struct tw_backend *b, size_t l, struct tw_kv *kv, 
     tw_team_run(b->team, tw_divide_up(tw_kv_longest(kv), TW_CPU_KEY_RANGE) * kv->n_kv_heads, 1, attend_tasks, &s);
     tw_team_run(b->team, b->shape.n_heads, 1, merge_tasks, &s);
     add_product(&s, state(b, b->decode.attended), weights->output.n_columns, weights->post_attention_norm,
-                n_steps + (log ? b->shape.n_heads : 0), log ? 4 : ANY, output_steps);
+                n_steps + (log ? b->shape.n_heads : 0), output_steps);
 
     b->float_kernels->norm(normed, hidden, weights->mlp_norm, 1, n_embd, epsilon(b));
     begin_vector(b, normed, n_embd);
     tw_team_run(b->team, tw_divide_up(b->shape.n_mlp, STEP), ANY, gate_and_up_steps, &s);
-    add_product(&s, state(b, b->decode.activated), b->shape.n_mlp, weights->post_mlp_norm, n_steps, ANY, down_steps);
+    add_product(&s, state(b, b->decode.activated), b->shape.n_mlp, weights->post_mlp_norm, n_steps, down_steps);
     return TW_OK;
 }
 
