@@ -14,7 +14,7 @@
 /* ---- opening ---- */
 
 static void fill_rope(struct tw_backend *b) {
-    const size_t half = b->shape.head_dim / 2, table_size = TW_CPU_ROW_BLOCK * b->shape.head_dim;
+    const size_t half = b->shape.head_dim / 2, table_size = TW_CPU_MOST_BLOCK_ROWS * b->shape.head_dim;
     double *table = b->open.buffer[TW_CPU_OPEN_ROPE].data;
     size_t n = 0;
     for (size_t l = 0; l < b->model->config.n_layers; l++) {
@@ -24,7 +24,7 @@ static void fill_rope(struct tw_backend *b) {
         b->rope_of_layer[l] = i;
         if (i < n) continue;
         double *out = table + n * table_size;
-        for (size_t p = 0; p < TW_CPU_ROW_BLOCK; p++)
+        for (size_t p = 0; p < TW_CPU_MOST_BLOCK_ROWS; p++)
             for (size_t j = 0; j < half; j++) {
                 out[p * 2 * half + j] = cos((double)p / divisor[j]);
                 out[(p * 2 + 1) * half + j] = sin((double)p / divisor[j]);
@@ -91,7 +91,8 @@ static tw_status cpu_open(struct tw_backend **backend, const struct tw_model *mo
     TW_TRY_GOTO(status, fail, tw_cpu_level_choose(&b->level, err));
     TW_TRY_GOTO(status, fail, tw_cpu_image.resolve(&b->options, model, err));
     const bool bf16 = b->options.dtype == TW_DTYPE_BF16;
-    tw_cpu_shape_init(&b->shape, model, bf16 ? 2 : 4, b->options.n_threads, b->options.window, b->options.whole_rows);
+    tw_cpu_shape_init(&b->shape, model, bf16 ? 2 : 4, b->options.n_threads, b->options.window, b->options.whole_rows,
+                      b->level);
     tw_cpu_scratch_of_model(&b->scratch, model, &b->shape, b->level);
     tw_cpu_decode_layout(&b->decode, &b->shape);
     b->float_kernels = tw_cpu_kernels_f32(b->level);
@@ -224,9 +225,9 @@ void tw_cpu_seal(const struct tw_backend *b, struct tw_kv *kv) {
  */
 void tw_cpu_rotation(const struct tw_backend *b, float *rotation, size_t rope, size_t position, size_t n) {
     const size_t d = b->shape.head_dim, half = d / 2;
-    const size_t base = position / TW_CPU_ROW_BLOCK * TW_CPU_ROW_BLOCK;
+    const size_t base = position / TW_CPU_MOST_BLOCK_ROWS * TW_CPU_MOST_BLOCK_ROWS;
     const bool interleaved = b->model->config.rope_pairs == TW_ROPE_INTERLEAVED;
-    assert(position - base + n <= TW_CPU_ROW_BLOCK);
+    assert(position - base + n <= TW_CPU_MOST_BLOCK_ROWS);
     for (size_t from = 0; from < half; from += 64) {
         double cosine[64], sine[64];
         const size_t count = tw_min_size(64, half - from);

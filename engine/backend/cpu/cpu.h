@@ -1,7 +1,7 @@
 /*
  * The cpu backend's inside: what its files share. Its contract is backend.h.
  *
- * Prefill runs in blocks of TW_CPU_ROW_BLOCK rows on the absolute position grid: whatever the chunk, a row stands at
+ * Prefill runs in blocks of shape.block_rows rows on the absolute position grid: whatever the chunk, a row stands at
  * the same place of the same product, so that hidden states do not depend on how the prompt was cut; a block that the
  * prompt or the chunk fills in part is computed whole, and what stands in its other rows is never used.
  *
@@ -19,10 +19,10 @@
 
 enum tw_cpu_matrix { TW_CPU_QKV, TW_CPU_OUTPUT, TW_CPU_GATE_UP, TW_CPU_DOWN, TW_CPU_N_MATRICES };
 
-/* Rotary angles of one set of divisors: cosines and sines of positions 0 .. TW_CPU_ROW_BLOCK - 1, float64. */
+/* Rotary angles of one set of divisors: cosines and sines of positions 0 .. TW_CPU_MOST_BLOCK_ROWS - 1, float64. */
 struct tw_cpu_rope {
     const double *divisor; /* [head_dim / 2] */
-    const double *table;   /* [TW_CPU_ROW_BLOCK][2][head_dim / 2] */
+    const double *table;   /* [TW_CPU_MOST_BLOCK_ROWS][2][head_dim / 2] */
 };
 
 /* A vector that rows of matrices are multiplied with: n numbers, padded with zeros to a multiple of 32. */

@@ -13,10 +13,11 @@ bool tw_cpu_has_bias(const struct tw_model *model) {
 void tw_cpu_product_shapes(struct tw_cpu_product_shape shapes[TW_CPU_N_MATRICES], const struct tw_cpu_shape *s,
                            bool bias) {
     const bool bf16 = s->element_bytes == 2;
-    shapes[TW_CPU_QKV] = (struct tw_cpu_product_shape){bf16, s->n_embd, tw_cpu_qkv_width(s), bias, false, true};
-    shapes[TW_CPU_OUTPUT] = (struct tw_cpu_product_shape){bf16, s->n_heads * s->head_dim, s->n_embd, false, true, true};
-    shapes[TW_CPU_GATE_UP] = (struct tw_cpu_product_shape){bf16, s->n_embd, 2 * s->n_mlp, false, false, false};
-    shapes[TW_CPU_DOWN] = (struct tw_cpu_product_shape){bf16, s->n_mlp, s->n_embd, false, true, true};
+    const size_t rows = s->block_rows, attended = s->n_heads * s->head_dim;
+    shapes[TW_CPU_QKV] = (struct tw_cpu_product_shape){bf16, rows, s->n_embd, tw_cpu_qkv_width(s), bias, false, true};
+    shapes[TW_CPU_OUTPUT] = (struct tw_cpu_product_shape){bf16, rows, attended, s->n_embd, false, true, true};
+    shapes[TW_CPU_GATE_UP] = (struct tw_cpu_product_shape){bf16, rows, s->n_embd, 2 * s->n_mlp, false, false, false};
+    shapes[TW_CPU_DOWN] = (struct tw_cpu_product_shape){bf16, rows, s->n_mlp, s->n_embd, false, true, true};
 }
 
 void tw_cpu_scratch_of_model(struct tw_cpu_scratch *scratch, const struct tw_model *model, const struct tw_cpu_shape *s,
@@ -50,12 +51,10 @@ static void put(struct tw_buffer_size *size, const char *what, enum tw_category 
     *size = (struct tw_buffer_size){.what = what, .category = category, .bytes = bytes};
 }
 
-static size_t open_buffers(struct tw_buffer_size *sizes, const struct tw_model *model, const struct tw_cpu_shape *s) {
+static size_t open_buffers(struct tw_buffer_size *sizes, const struct tw_model *model, const struct tw_cpu_shape *s,
+                           enum tw_cpu_level level) {
     struct tw_cpu_scratch scratch;
     struct tw_cpu_decode_layout decode;
-    enum tw_cpu_level level;
-    struct tw_error ignored;
-    if (tw_cpu_level_choose(&level, &ignored) != TW_OK) level = tw_cpu_level_of_machine(); /* resolve has refused it */
     tw_cpu_scratch_of_model(&scratch, model, s, level);
     tw_cpu_decode_layout(&decode, s);
     sizes[TW_CPU_OPEN_WEIGHTS] = (struct tw_buffer_size){
@@ -63,7 +62,7 @@ static size_t open_buffers(struct tw_buffer_size *sizes, const struct tw_model *
     put(&sizes[TW_CPU_OPEN_SCRATCH], "kernels' scratch", TW_CATEGORY_CHUNK, s->n_threads * scratch.bytes);
     put(&sizes[TW_CPU_OPEN_STATE], "decoding state", TW_CATEGORY_OTHER, decode.bytes);
     put(&sizes[TW_CPU_OPEN_ROPE], "rotary angles", TW_CATEGORY_OTHER,
-        s->n_rope_tables * TW_CPU_ROW_BLOCK * s->head_dim * sizeof(double));
+        s->n_rope_tables * TW_CPU_MOST_BLOCK_ROWS * s->head_dim * sizeof(double));
     put(&sizes[TW_CPU_OPEN_BIAS], "biases of a layer", TW_CATEGORY_OTHER,
         tw_cpu_has_bias(model) ? tw_cpu_qkv_width(s) * sizeof(float) : 0);
     return TW_CPU_N_OPEN;
@@ -96,10 +95,13 @@ static size_t layer_buffers(struct tw_buffer_size *sizes, const struct tw_cpu_sh
 static size_t buffers(struct tw_buffer_size sizes[TW_MOMENT_MAX_BUFFERS], const struct tw_model *model,
                       const struct tw_backend_options *options, const struct tw_moment_of *of) {
     struct tw_cpu_shape s;
+    enum tw_cpu_level level;
+    struct tw_error ignored;
+    if (tw_cpu_level_choose(&level, &ignored) != TW_OK) level = tw_cpu_level_of_machine(); /* resolve has refused it */
     tw_cpu_shape_init(&s, model, options->dtype == TW_DTYPE_BF16 ? 2 : 4, options->n_threads, options->window,
-                      options->whole_rows);
+                      options->whole_rows, level);
     switch (of->moment) {
-    case TW_MOMENT_OPEN: return open_buffers(sizes, model, &s);
+    case TW_MOMENT_OPEN: return open_buffers(sizes, model, &s, level);
     case TW_MOMENT_CHUNK: {
         struct tw_cpu_chunk_layout layout;
         tw_cpu_chunk_layout(&layout, &s, of->n);

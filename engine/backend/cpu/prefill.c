@@ -119,23 +119,25 @@ struct block {
     size_t chunk_row; /* of the block's row 0 in the chunk's buffers */
     char *hidden;     /* the bridge's row of row `first` */
     size_t thread;
-    char *normed, *wide, *activated; /* [128] rows each, the block's row 0 */
-    float *sum;                      /* [128][n_embd]: the hidden states while attention and MLP are added */
+    char *normed, *wide, *activated; /* [block_rows] rows each, the block's row 0 */
+    float *sum;                      /* [block_rows][n_embd]: the hidden states while attention and MLP are added */
     float *rotation;
     void *scratch;
 };
 
-static size_t first_block(const struct chunk *c) { return c->first_position / TW_CPU_ROW_BLOCK; }
-static size_t end_block(const struct chunk *c) { return tw_divide_up(c->first_position + c->n, TW_CPU_ROW_BLOCK); }
+static size_t first_block(const struct chunk *c) { return c->first_position / c->b->shape.block_rows; }
+static size_t end_block(const struct chunk *c) {
+    return tw_divide_up(c->first_position + c->n, c->b->shape.block_rows);
+}
 
 static struct block block_of(const struct chunk *c, size_t index, size_t thread) {
     const struct tw_backend *b = c->b;
-    const size_t start = index * TW_CPU_ROW_BLOCK, size = b->shape.element_bytes;
+    const size_t rows = b->shape.block_rows, start = index * rows, size = b->shape.element_bytes;
     struct block k = {.thread = thread};
     k.position = tw_max_size(start, c->first_position);
     k.first = k.position - start;
-    k.n = tw_min_size(start + TW_CPU_ROW_BLOCK, c->first_position + c->n) - k.position;
-    k.chunk_row = (index - first_block(c)) * TW_CPU_ROW_BLOCK;
+    k.n = tw_min_size(start + rows, c->first_position + c->n) - k.position;
+    k.chunk_row = (index - first_block(c)) * rows;
     k.hidden = tw_cpu_bridge_row(b, c->bridge, c->first_row + (k.position - c->first_position));
     char *scratch = tw_cpu_scratch_of(b, k.thread);
     k.rotation = (float *)(void *)(scratch + b->scratch.rotation);
@@ -251,7 +253,7 @@ static tw_status stage_rotate(struct chunk *c, const struct block *k, struct tw_
         .key = key,
         .value = value,
         .row = row,
-        .scratch = k->rotation + TW_CPU_ROW_BLOCK * 2 * d,
+        .scratch = k->rotation + b->shape.block_rows * 2 * d,
     });
     return TW_OK;
 }
@@ -260,7 +262,7 @@ static tw_status stage_rotate(struct chunk *c, const struct block *k, struct tw_
 static void observe_queries(const struct chunk *c, struct tw_observation *observation) {
     const struct tw_backend *b = c->b;
     const size_t d = b->shape.head_dim, size = b->shape.element_bytes, window = b->shape.window;
-    const size_t grid = first_block(c) * TW_CPU_ROW_BLOCK;
+    const size_t grid = first_block(c) * b->shape.block_rows;
     for (size_t i = 0; i < c->n; i++) {
         const size_t position = c->first_position + i;
         if (position < observation->first_position) continue;
@@ -402,7 +404,7 @@ tw_status tw_cpu_attend(struct tw_backend *b, size_t l, const struct tw_kv *kv, 
         .n = n,
         .first_position = first_position,
         .sliding_window = b->model->layers[l].sliding_window,
-        .grid = first_position / TW_CPU_ROW_BLOCK * TW_CPU_ROW_BLOCK,
+        .grid = first_position / b->shape.block_rows * b->shape.block_rows,
         .scores = eager.buffer[0].data,
         .n_keys = tw_round_up(tw_kv_longest(kv), TW_CPU_KEY_BLOCK),
     };

@@ -87,9 +87,9 @@ static bool is_packed(const dnnl_memory_desc_t *weights, bool bf16) {
 static dnnl_status_t describe(dnnl_primitive_desc_t *description, dnnl_engine_t engine,
                               const struct tw_cpu_product_shape *shape, dnnl_format_tag_t weights_tag) {
     const dnnl_data_type_t type = shape->bf16 ? dnnl_bf16 : dnnl_f32;
-    const dnnl_dims_t x_dims = {TW_CPU_ROW_BLOCK, (dnnl_dim_t)shape->n_columns};
+    const dnnl_dims_t x_dims = {(dnnl_dim_t)shape->block_rows, (dnnl_dim_t)shape->n_columns};
     const dnnl_dims_t weights_dims = {(dnnl_dim_t)shape->n_columns, (dnnl_dim_t)shape->n_rows};
-    const dnnl_dims_t y_dims = {TW_CPU_ROW_BLOCK, (dnnl_dim_t)shape->n_rows};
+    const dnnl_dims_t y_dims = {(dnnl_dim_t)shape->block_rows, (dnnl_dim_t)shape->n_rows};
     const dnnl_dims_t bias_dims = {1, (dnnl_dim_t)shape->n_rows};
     dnnl_memory_desc_t x, weights, bias, y;
     dnnl_matmul_desc_t operation;

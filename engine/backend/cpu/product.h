@@ -1,5 +1,5 @@
 /*
- * A matrix product of TW_CPU_ROW_BLOCK rows through oneDNN, created for one thread: y = x W^T (+ bias) (+ y).
+ * A matrix product of a block of rows through oneDNN, created for one thread: y = x W^T (+ bias) (+ y).
  * Several threads may run one product at once, each with its own number.
  */
 #ifndef TW_ENGINE_BACKEND_CPU_PRODUCT_H
@@ -24,6 +24,7 @@ void tw_cpu_products_free(struct tw_cpu_products *products);
 
 struct tw_cpu_product_shape {
     bool bf16;
+    size_t block_rows; /* of x and y */
     size_t n_columns;  /* inputs */
     size_t n_rows;     /* outputs */
     bool bias;         /* float32 [n_rows] is added */
@@ -45,7 +46,7 @@ void tw_cpu_product_free(struct tw_cpu_product *product);
 /* Whether the weights are wanted packed (pack.h) or plain. */
 bool tw_cpu_product_packed(const struct tw_cpu_product *product);
 
-/* x [128][n_columns], y [128][n_rows]; bias NULL without one. */
+/* x [block_rows][n_columns], y [block_rows][n_rows]; bias NULL without one. */
 tw_status tw_cpu_product_run(const struct tw_cpu_product *product, size_t thread, void *y, const void *x,
                              const void *weights, const float *bias, void *scratch, struct tw_error *err);
 

@@ -5,6 +5,8 @@
 #include "base/checked.h"
 #include "engine/backend/cpu/kernels.h"
 
+#define LARGE_MATRIX ((size_t)16 << 20)
+
 static size_t aligned(size_t bytes) { return tw_round_up(bytes, 64); }
 
 /* Puts a piece behind those before it and returns where it starts. */
@@ -14,8 +16,17 @@ static size_t place(size_t *end, size_t bytes) {
     return at;
 }
 
+/*
+ * Small blocks keep more threads busy and waste less of a short prompt; on Zen 5, 64 rows are no slower than 128 at any
+ * length. A matrix that no cache holds is read anew for every block, and tiles want more rows for it too.
+ */
+static size_t block_rows(const struct tw_cpu_shape *s, enum tw_cpu_level level) {
+    const size_t gate_and_up = tw_cpu_packed_bytes(2 * s->n_mlp, s->n_embd, s->element_bytes);
+    return level >= TW_CPU_AMX || gate_and_up > LARGE_MATRIX ? TW_CPU_MOST_BLOCK_ROWS : TW_CPU_MOST_BLOCK_ROWS / 2;
+}
+
 void tw_cpu_shape_init(struct tw_cpu_shape *shape, const struct tw_model *model, size_t element_bytes, size_t n_threads,
-                       size_t window, bool whole_rows) {
+                       size_t window, bool whole_rows, enum tw_cpu_level level) {
     const struct tw_model_config *config = &model->config;
     *shape = (struct tw_cpu_shape){
         .n_embd = config->n_embd,
@@ -33,6 +44,7 @@ void tw_cpu_shape_init(struct tw_cpu_shape *shape, const struct tw_model *model,
         while (other < l && model->layers[other].rope_divisor != model->layers[l].rope_divisor) other++;
         shape->n_rope_tables += other == l;
     }
+    shape->block_rows = block_rows(shape, level);
 }
 
 static size_t kv_rows(size_t n_kv_heads, const size_t *capacity) {
@@ -72,7 +84,7 @@ size_t tw_cpu_wide_bytes(const struct tw_cpu_shape *s) {
 }
 
 void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *s, size_t product_bytes) {
-    const size_t rows = TW_CPU_ROW_BLOCK, size = s->element_bytes;
+    const size_t rows = s->block_rows, size = s->element_bytes;
     size_t end = 0;
     scratch->normed = place(&end, rows * s->n_embd * size);
     scratch->wide = place(&end, rows * tw_cpu_wide_bytes(s));
@@ -86,11 +98,9 @@ void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_s
     scratch->bytes = end;
 }
 
-/* A chunk may begin and end inside a row block. */
-size_t tw_cpu_chunk_rows(size_t max_rows) { return tw_round_up(max_rows, TW_CPU_ROW_BLOCK) + TW_CPU_ROW_BLOCK; }
-
 void tw_cpu_chunk_layout(struct tw_cpu_chunk_layout *layout, const struct tw_cpu_shape *s, size_t max_rows) {
-    const size_t rows = tw_cpu_chunk_rows(max_rows), size = s->element_bytes;
+    /* A chunk may begin and end inside a row block. */
+    const size_t rows = tw_round_up(max_rows, s->block_rows) + s->block_rows, size = s->element_bytes;
     size_t end = 0;
     *layout = (struct tw_cpu_chunk_layout){0};
     layout->query = place(&end, rows * s->n_heads * s->head_dim * size);

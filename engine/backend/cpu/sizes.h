@@ -8,10 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "engine/backend/cpu/level.h"
 #include "engine/model/model.h"
 
-/* Products run in blocks of this many rows on the absolute position grid. */
-#define TW_CPU_ROW_BLOCK 128
+/* Products run in blocks of at most this many rows on the absolute position grid. */
+#define TW_CPU_MOST_BLOCK_ROWS 128
 /* Attention walks keys in blocks of this many rows of the cache. */
 #define TW_CPU_KEY_BLOCK 64
 /* Decoding splits attention into ranges of this many rows, whose results are merged in order. */
@@ -30,10 +31,11 @@ struct tw_cpu_shape {
     size_t window; /* W */
     bool whole_rows;
     size_t n_rope_tables; /* different rotary divisors among the layers */
+    size_t block_rows;    /* of the products: the same for a model at a level, since results depend on it */
 };
 
 void tw_cpu_shape_init(struct tw_cpu_shape *shape, const struct tw_model *model, size_t element_bytes, size_t n_threads,
-                       size_t window, bool whole_rows);
+                       size_t window, bool whole_rows, enum tw_cpu_level level);
 
 /* Outputs of the fused q, k, v product. */
 static inline size_t tw_cpu_qkv_width(const struct tw_cpu_shape *s) {
@@ -59,11 +61,11 @@ size_t tw_cpu_layer_bytes(const struct tw_cpu_shape *shape);
 
 /* Pieces of a thread's scratch, each rounded up to 64 bytes, as offsets from its start. */
 struct tw_cpu_scratch {
-    size_t normed;    /* [128][n_embd] */
-    size_t wide;      /* [128] rows of tw_cpu_wide_bytes: q, k, v in float32, or gate and up */
-    size_t activated; /* [128][n_mlp] */
-    size_t hidden;    /* [128][n_embd] float32: the hidden states while attention and MLP are added */
-    size_t rotation;  /* [128][2][head_dim] float32 */
+    size_t normed;    /* [block_rows][n_embd] */
+    size_t wide;      /* [block_rows] rows of tw_cpu_wide_bytes: q, k, v in float32, or gate and up */
+    size_t activated; /* [block_rows][n_mlp] */
+    size_t hidden;    /* [block_rows][n_embd] float32: the hidden states while attention and MLP are added */
+    size_t rotation;  /* [block_rows][2][head_dim] float32 */
     size_t product;   /* oneDNN's own */
     size_t attention; /* see tile kernels */
     size_t row;       /* [round_up(max(n_embd, n_mlp, n_heads * head_dim), 32)] float32 */
@@ -73,7 +75,6 @@ struct tw_cpu_scratch {
 void tw_cpu_scratch_layout(struct tw_cpu_scratch *scratch, const struct tw_cpu_shape *shape, size_t product_bytes);
 
 /* A chunk's queries, which its attention output replaces; with whole rows all temporaries as well. */
-size_t tw_cpu_chunk_rows(size_t max_rows); /* rows with the slack of the grid */
 struct tw_cpu_chunk_layout {
     size_t query;     /* [rows][n_heads * head_dim] */
     size_t normed;    /* whole rows only: [rows][n_embd] */
