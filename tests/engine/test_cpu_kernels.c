@@ -50,7 +50,8 @@ static void check_pack(struct kit *kit, tw_cpu_pack_fn *pack, bool bf16, enum tw
 
 /*
  * Several rows with gaps between them, the last at the very end of its memory: behind it nothing may be read. Alone a
- * row gives the same bits. `greatest` makes every number as large as its place in whole numbers allows.
+ * row gives the same bits. `greatest` makes every number as large as its place in whole numbers allows. A number that
+ * is none makes every row's product none.
  */
 static void check_fixed(struct kit *kit, enum tw_type type, size_t n, bool greatest) {
     const struct tw_type_traits *traits = tw_type_traits(type);
@@ -66,7 +67,10 @@ static void check_fixed(struct kit *kit, enum tw_type type, size_t n, bool great
         for (size_t b = 0; greatest && b < n / traits->block_values; b++) {
             uint8_t *block = row + b * traits->block_bytes, *end = block + traits->block_bytes;
             const size_t stored = traits->block_values * (type == TW_TYPE_Q8_0 ? 8 : 4) / 8;
-            memset(end - stored, type == TW_TYPE_Q8_0 ? 0x7f : 0xff, stored);
+            if (type == TW_TYPE_Q6_K) /* -32 or 31 */
+                memset(block, below(kit, 2) ? 0 : 0xff, 192);
+            else
+                memset(end - stored, type == TW_TYPE_Q8_0 ? 0x7f : 0xff, stored);
         }
     }
     kit->common->fix[type](fixed.data, x, n);
@@ -85,6 +89,12 @@ static void check_fixed(struct kit *kit, enum tw_type type, size_t n, bool great
         ck_assert_msg(memcmp(&alone, &got, sizeof got) == 0, "%s, %s: row %zu of %zu differs alone", kit->name,
                       traits->name, r, n_rows);
     }
+    x[below(kit, n)] = (float[]){NAN, INFINITY, -INFINITY}[below(kit, 3)];
+    kit->common->fix[type](fixed.data, x, n);
+    kit->common->fixed_rows[type]((float *)(void *)out.data, rows, bytes + gap, n_rows, fixed.data, n);
+    for (size_t r = 0; r < n_rows; r++)
+        ck_assert_msg(isnan(((float *)(void *)out.data)[r]), "%s, %s: row %zu hides what is no number", kit->name,
+                      traits->name, r);
     free(rows);
     free(x);
     free(values);
@@ -115,7 +125,7 @@ START_TEST(stored_rows) {
             ck_assert_ptr_nonnull(kit.common->dot[types[t]]);
             near(&kit, kit.common->dot[types[t]](row, x, n), sum, size * 1e-6 + 1e-12, traits->name, n);
             if (kit.common->fix[types[t]])
-                check_fixed(&kit, types[t], 32 * (1 + below(&kit, round ? 40 : 300)), round % 3 == 2);
+                check_fixed(&kit, types[t], traits->block_values * (1 + below(&kit, round ? 40 : 300)), round % 3 == 2);
             struct space out = space_make(n * sizeof(float), 4 * below(&kit, 4));
             kit.common->expand[types[t]]((float *)(void *)out.data, row, n);
             ck_assert_msg(memcmp(out.data, values, out.bytes) == 0, "%s: %s expands to other bits", kit.name,

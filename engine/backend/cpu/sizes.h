@@ -89,7 +89,7 @@ void tw_cpu_chunk_layout(struct tw_cpu_chunk_layout *layout, const struct tw_cpu
 size_t tw_cpu_tile_bytes(const struct tw_cpu_shape *shape);
 
 /* A vector of n numbers in fixed point (fixed.inc): groups of 128 numbers. */
-#define TW_CPU_FIXED_GROUP 640
+#define TW_CPU_FIXED_GROUP 768
 static inline size_t tw_cpu_fixed_groups(size_t n) { return (n + 127) / 128; }
 static inline size_t tw_cpu_fixed_bytes(size_t n) { return tw_cpu_fixed_groups(n) * TW_CPU_FIXED_GROUP; }
 
