@@ -274,8 +274,8 @@ START_TEST(unknown_templates_are_refused) {
     static const char *const templates[] = {
         "",
         "{% for message in messages %}{{ '<|user|>' + message['content'] + '<|end|>' }}{% endfor %}",
-        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] | upper + "
-        "'<|im_end|>\n'}}{% endfor %}",
+        ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] | upper + "
+         "'<|im_end|>\n'}}{% endfor %}"),
         "{{ bos_token }}{% for message in messages %}{{ '[INST]' + message['content'] + '[/INST]' }}{% endfor %}",
     };
     struct tw_prompt prompt = {0};

@@ -473,8 +473,8 @@ END_TEST
 /* ---- the real model ------------------------------------------------------------------------------------------------
  */
 
-/* Of /proc/self/smaps_rollup, in bytes: memory that is no file's. Clean pages of a file are left out: the kernel can drop
- * them, and those of the libraries turn from shared to private whenever another test's process ends. */
+/* Of /proc/self/smaps_rollup, in bytes: memory that is no file's. Clean pages of a file are left out: the kernel can
+ * drop them, and those of the libraries turn from shared to private whenever another test's process ends. */
 static size_t private_bytes(void) {
     FILE *file = fopen("/proc/self/smaps_rollup", "r");
     char line[256];
