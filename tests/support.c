@@ -151,3 +151,13 @@ uint64_t tw_test_seed(void) {
     const char *seed = getenv("TW_SEED");
     return seed ? strtoull(seed, NULL, 10) : 1;
 }
+
+size_t tw_test_private_bytes(void) {
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    char line[256];
+    size_t kilobytes = 0;
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Private_Dirty: %zu", &kilobytes) == 1) break;
+    if (file) fclose(file);
+    return kilobytes << 10;
+}

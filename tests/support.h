@@ -48,4 +48,10 @@ int tw_test_skip_at(const char *file, int line, const char *what, const char *re
 /* Seeds of randomised tests: TW_SEED reruns one case; printed by the test that fails. */
 uint64_t tw_test_seed(void);
 
+/*
+ * Memory of this process that is no file's (of /proc/self/smaps_rollup). Clean pages of files are left out: which of
+ * them are there depends on the kernel, and on other tests' processes.
+ */
+size_t tw_test_private_bytes(void);
+
 #endif

@@ -400,11 +400,11 @@ START_TEST(many_requests_leave_memory_as_it_was) {
         ck_assert_uint_gt(a->peak[TW_PHASE_LAYER_END][TW_CATEGORY_COMPRESSION], 0);
         tw_engine_reset(engine);
         ck_assert_uint_eq(engine->accountant.total, idle);
-        if (r == 20) after_20 = tw_resident_set_bytes();
+        if (r == 20) after_20 = tw_test_private_bytes();
     }
     ck_assert_uint_gt(after_20, 0);
 #ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer keeps what was freed, to see uses of it */
-    ck_assert_uint_le(tw_resident_set_bytes(),
+    ck_assert_uint_le(tw_test_private_bytes(),
                       after_20 + after_20 / 100 + 65536); /* and a few pages of the C library's */
 #endif
     tw_engine_free(engine);

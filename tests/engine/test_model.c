@@ -473,18 +473,6 @@ END_TEST
 /* ---- the real model ------------------------------------------------------------------------------------------------
  */
 
-/* Of /proc/self/smaps_rollup, in bytes: memory that is no file's. Clean pages of a file are left out: the kernel can
- * drop them, and those of the libraries turn from shared to private whenever another test's process ends. */
-static size_t private_bytes(void) {
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    char line[256];
-    size_t kilobytes = 0;
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "Private_Dirty: %zu", &kilobytes) == 1) break;
-    if (file) fclose(file);
-    return kilobytes << 10;
-}
-
 START_TEST(real_model_opens_light) {
     const char *source = getenv("TW_SOURCE");
     const char *path = tw_test_path(source ? source : ".", "data/models/SmolLM2-135M-Instruct.Q4_1.gguf");
@@ -492,11 +480,11 @@ START_TEST(real_model_opens_light) {
         tw_test_skip("model", "data/models has no SmolLM2: run make model");
         return;
     }
-    const size_t before = private_bytes();
+    const size_t before = tw_test_private_bytes();
     const double start = tw_cpu_seconds();
     struct tw_model *model = tw_must_open(path);
     const double seconds = tw_cpu_seconds() - start;
-    const size_t grown = private_bytes() - before;
+    const size_t grown = tw_test_private_bytes() - before;
     printf("opening SmolLM2: %.2f ms of processor time, %.2f MB of private memory\n", 1e3 * seconds,
            (double)grown / 1e6);
     ck_assert_uint_eq(model->config.n_layers, 30);
