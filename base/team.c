@@ -94,10 +94,15 @@ static bool other_loop(struct tw_team *team, uint64_t than) {
            atomic_load_explicit(&team->ends, memory_order_relaxed);
 }
 
+/* Whether the loop is over for a thread: the owner waits for all tasks, a helper for the next loop. */
+static bool over(struct tw_team *team, size_t number, uint64_t loop) {
+    return number ? other_loop(team, loop) : all_done(team);
+}
+
 /* Taking over the last of what others are at costs more than it helps, where they run: lets them end for a moment. */
 static bool ends_soon(struct tw_team *team, size_t number, uint64_t loop) {
     for (int i = 0; i < COURTESY; i++) {
-        if (number ? other_loop(team, loop) : all_done(team)) return true;
+        if (over(team, number, loop)) return true;
         pause_briefly();
     }
     return false;
@@ -115,13 +120,13 @@ static void leave_owner(const struct tw_team *team) {
 }
 
 /* Says that n more tasks are done; not after each, since the owner looks at the count while it waits. */
-static void say_done(struct member *self, uint64_t *n, bool owner) {
+static void say_done(struct member *self, uint64_t *n) {
     if (*n == 0) return;
     struct tw_team *const team = self->team;
     const uint64_t done = atomic_load_explicit(&self->done, memory_order_relaxed);
     atomic_store_explicit(&self->done, done + *n, memory_order_seq_cst);
     *n = 0;
-    if (owner || !atomic_load_explicit(&team->owner_sleeps, memory_order_seq_cst)) return;
+    if (self == team->members || !atomic_load_explicit(&team->owner_sleeps, memory_order_seq_cst)) return;
     pthread_mutex_lock(&team->lock);
     pthread_cond_signal(&team->finished);
     pthread_mutex_unlock(&team->lock);
@@ -130,7 +135,7 @@ static void say_done(struct member *self, uint64_t *n, bool owner) {
 /* Between two tasks: nobody waits for this helper while another process has its turn. */
 static void offer_processor(struct member *self, uint64_t *n_done) {
     if (tw_clock_seconds() - self->since < SLICE) return;
-    say_done(self, n_done, false);
+    say_done(self, n_done);
     sched_yield();
     leave_owner(self->team);
     self->since = tw_clock_seconds();
@@ -149,7 +154,7 @@ static void work(struct tw_team *team, size_t number, uint64_t loop) {
             n_done += end - first;
             continue;
         }
-        say_done(self, &n_done, number == 0);
+        say_done(self, &n_done);
         if (i++ == 0 && ends_soon(team, number, loop)) return;
     }
 }
@@ -157,17 +162,12 @@ static void work(struct tw_team *team, size_t number, uint64_t loop) {
 /* ---- waiting ------------------------------------------------------------------------------------------------------
  */
 
-static bool owner_ready(struct tw_team *team, uint64_t unused) {
-    (void)unused;
-    return all_done(team);
-}
-
-/* Whether it came true while spinning. */
-static bool spin(struct tw_team *team, bool (*ready)(struct tw_team *, uint64_t), uint64_t argument) {
+/* Whether the loop ended while spinning. */
+static bool spin(struct tw_team *team, size_t number, uint64_t loop) {
     const double began = tw_clock_seconds();
     do
         for (int i = 0; i < 32; i++) {
-            if (ready(team, argument)) return true;
+            if (over(team, number, loop)) return true;
             pause_briefly();
         }
     while (team->fits && tw_clock_seconds() - began < SPIN);
@@ -175,8 +175,8 @@ static bool spin(struct tw_team *team, bool (*ready)(struct tw_team *, uint64_t)
 }
 
 /* Asleep, the owner leaves its processor to a helper that waits for another one behind a busy process. */
-static void wait_for_helpers(struct tw_team *team) {
-    if (spin(team, owner_ready, 0)) return;
+static void wait_for_helpers(struct tw_team *team, uint64_t loop) {
+    if (spin(team, 0, loop)) return;
     pthread_mutex_lock(&team->lock);
     atomic_store_explicit(&team->owner_sleeps, true, memory_order_seq_cst);
     while (!all_done(team)) pthread_cond_wait(&team->finished, &team->lock);
@@ -186,7 +186,7 @@ static void wait_for_helpers(struct tw_team *team) {
 
 static void wait_for_loop(struct member *self, uint64_t last) {
     struct tw_team *const team = self->team;
-    if (spin(team, other_loop, last)) return;
+    if (spin(team, (size_t)(self - team->members), last)) return;
     pthread_mutex_lock(&team->lock);
     atomic_fetch_add_explicit(&team->n_asleep, 1, memory_order_seq_cst);
     while (!other_loop(team, last)) pthread_cond_wait(&team->begun, &team->lock);
@@ -222,7 +222,7 @@ static void wake_helpers(struct tw_team *team) {
 void tw_team_run(struct tw_team *team, size_t n_tasks, size_t most, tw_team_fn *fn, void *context) {
     assert(n_tasks < CLOSED && most > 0);
     if (n_tasks == 0) return;
-    if (n_tasks == 1 || team->n_threads == 1) {
+    if (n_tasks == 1 || tw_team_threads(team) == 1) {
         fn(context, 0, n_tasks, 0);
         return;
     }
@@ -243,7 +243,7 @@ void tw_team_run(struct tw_team *team, size_t n_tasks, size_t most, tw_team_fn *
     atomic_store_explicit(&team->loop, loop, memory_order_seq_cst);
     wake_helpers(team);
     work(team, 0, loop);
-    wait_for_helpers(team);
+    wait_for_helpers(team, loop);
 }
 
 static void end_helpers(struct tw_team *team) {
@@ -252,11 +252,6 @@ static void end_helpers(struct tw_team *team) {
     pthread_cond_broadcast(&team->begun);
     pthread_mutex_unlock(&team->lock);
     for (size_t i = 1; i <= team->n_helpers; i++) pthread_join(team->members[i].thread, NULL);
-}
-
-static size_t processors(void) {
-    cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (size_t)CPU_COUNT(&allowed) : SIZE_MAX;
 }
 
 /* Signals of the program are the owner's business, those of a fault are not to be blocked. */
@@ -289,7 +284,7 @@ tw_status tw_team_create(struct tw_team **result, size_t n_threads, struct tw_er
     memset(members, 0, n_threads * sizeof *members);
     team->n_threads = n_threads;
     team->members = members;
-    team->fits = n_threads <= processors();
+    team->fits = n_threads <= tw_host_threads();
     for (size_t i = 0; i < n_threads; i++) {
         members[i].team = team;
         atomic_store_explicit(&members[i].next, place(0, CLOSED), memory_order_relaxed);
@@ -316,4 +311,11 @@ void tw_team_free(struct tw_team *team) {
     free(team);
 }
 
-size_t tw_team_threads(const struct tw_team *team) { return team->n_threads; }
+size_t tw_team_threads(const struct tw_team *team) { return team ? team->n_threads : 1; }
+
+size_t tw_host_threads(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    const int n = CPU_COUNT(&set);
+    return n > 0 ? (size_t)n : 1;
+}

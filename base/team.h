@@ -31,14 +31,17 @@ typedef void tw_team_fn(void *context, size_t first, size_t end, size_t thread);
  * NULL then.
  */
 tw_status tw_team_create(struct tw_team **team, size_t n_threads, struct tw_error *err);
-void tw_team_free(struct tw_team *team); /* NULL is fine */
-size_t tw_team_threads(const struct tw_team *team);
+void tw_team_free(struct tw_team *team);            /* NULL is fine */
+size_t tw_team_threads(const struct tw_team *team); /* 1 for NULL */
 
 /*
  * Runs tasks [0, n_tasks) and returns when all are done, with their effects visible. `most`: tasks that a thread takes
  * at once, at most; where it is greater than 1, threads take three quarters of what is left of a share. By one thread
- * at a time.
+ * at a time. Without a team (NULL) the caller runs all.
  */
 void tw_team_run(struct tw_team *team, size_t n_tasks, size_t most, tw_team_fn *fn, void *context);
+
+/* Cores that this process may run on, at least 1. */
+size_t tw_host_threads(void);
 
 #endif

@@ -181,7 +181,7 @@ static bool allocate(struct tw_tracer *t) {
     t->log = calloc(config->n_layers, sizeof *t->log);
     t->position = calloc(heads * top_k, sizeof *t->position);
     t->weight = calloc(heads * top_k, sizeof *t->weight);
-    const size_t n_threads = t->team ? tw_team_threads(t->team) : 1;
+    const size_t n_threads = tw_team_threads(t->team);
     t->half = calloc(n_threads * top_k, sizeof *t->half);
     t->disorder = calloc(n_threads * top_k, sizeof *t->disorder);
     t->needle_mass = calloc(heads, sizeof *t->needle_mass);
@@ -318,10 +318,7 @@ tw_status tw_tracer_step(struct tw_tracer *tracer, int32_t token, struct tw_erro
     struct tw_tracer *t = tracer;
     const size_t n_rows = t->engine->model->config.n_layers * t->engine->model->config.n_heads;
     struct finishing finishing = {t, token};
-    if (t->team)
-        tw_team_run(t->team, n_rows, SIZE_MAX, finish_rows, &finishing);
-    else
-        finish_rows(&finishing, 0, n_rows, 0);
+    tw_team_run(t->team, n_rows, SIZE_MAX, finish_rows, &finishing);
     for (size_t l = 0; t->options.key && t->n_steps > 0 && l < t->engine->model->config.n_layers; l++)
         TW_TRY(put_keys(t, l, &t->engine->cache[l], 1, err));
     const struct tw_trace_step step = {

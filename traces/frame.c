@@ -5,6 +5,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/checked.h"
+
 enum { BLOCK_STORED, BLOCK_RUN };
 enum { BLOCK_HEADER = 3, BLOCK_MOST = 1 << 17, FRAME_HEADER = 9, CHECKSUM = 4, PARTS = 4 };
 
@@ -39,7 +41,7 @@ static void put_header(struct tw_frame *frame, unsigned type, size_t n) {
 
 void tw_frame_put_stored(struct tw_frame *frame, const uint8_t *content, size_t n) {
     for (size_t at = 0; at < n; at += BLOCK_MOST) {
-        const size_t part = n - at < BLOCK_MOST ? n - at : BLOCK_MOST;
+        const size_t part = tw_min_size(n - at, BLOCK_MOST);
         put_header(frame, BLOCK_STORED, part);
         memcpy(frame->bytes + frame->size, content + at, part);
         frame->size += part;
@@ -48,7 +50,7 @@ void tw_frame_put_stored(struct tw_frame *frame, const uint8_t *content, size_t 
 
 void tw_frame_put_run(struct tw_frame *frame, uint8_t byte, size_t n) {
     for (size_t at = 0; at < n; at += BLOCK_MOST) {
-        put_header(frame, BLOCK_RUN, n - at < BLOCK_MOST ? n - at : BLOCK_MOST);
+        put_header(frame, BLOCK_RUN, tw_min_size(n - at, BLOCK_MOST));
         frame->bytes[frame->size++] = byte;
     }
 }

@@ -16,9 +16,8 @@ struct tw_pack {
         ZSTD_CCtx *probing;           /* whether noise is noise */
         uint8_t *planes, *middle;     /* a shuffled chunk; what zstd made of some of its planes */
         size_t planes_capacity, middle_capacity;
-    } * compressors; /* [n_threads] */
+    } * compressors; /* [the team's threads] */
     struct tw_team *team;
-    size_t n_threads; /* of it */
 };
 
 static bool set(ZSTD_CCtx *zstd, ZSTD_cParameter parameter, int value) {
@@ -56,10 +55,10 @@ struct tw_pack *tw_pack_new(struct tw_team *team) {
     struct tw_pack *const pack = calloc(1, sizeof *pack);
     if (!pack) return NULL;
     pack->team = team;
-    pack->n_threads = tw_team_threads(team);
-    pack->compressors = calloc(pack->n_threads, sizeof *pack->compressors);
+    const size_t n_threads = tw_team_threads(team);
+    pack->compressors = calloc(n_threads, sizeof *pack->compressors);
     bool made = pack->compressors != NULL;
-    for (size_t i = 0; made && i < pack->n_threads; i++) {
+    for (size_t i = 0; made && i < n_threads; i++) {
         struct compressor *const compressor = &pack->compressors[i];
         made = (compressor->matching = new_matching()) && (compressor->coding = new_coding()) &&
                (compressor->probing = new_probing());
@@ -71,7 +70,7 @@ struct tw_pack *tw_pack_new(struct tw_team *team) {
 
 void tw_pack_free(struct tw_pack *pack) {
     if (!pack) return;
-    for (size_t i = 0; pack->compressors && i < pack->n_threads; i++) {
+    for (size_t i = 0; pack->compressors && i < tw_team_threads(pack->team); i++) {
         struct compressor *const compressor = &pack->compressors[i];
         ZSTD_freeCCtx(compressor->matching);
         ZSTD_freeCCtx(compressor->coding);

@@ -1,7 +1,6 @@
 #include "engine/backend/image.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,11 +108,4 @@ tw_status tw_image_find(const struct tw_backend_image **image, const char *name,
                          name, tw_text_string(&names), tw_cuda_image.name);
     tw_text_release(&names);
     return status;
-}
-
-size_t tw_host_threads(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    const int n = CPU_COUNT(&set);
-    return n > 0 ? (size_t)n : 1;
 }

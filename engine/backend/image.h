@@ -98,7 +98,4 @@ void tw_image_observation_release(struct tw_observation *observation, struct tw_
 /* The image called `name`: of a built-in backend or of cuda. Fails with TW_E_OPTION and lists the names. */
 tw_status tw_image_find(const struct tw_backend_image **image, const char *name, struct tw_error *err);
 
-/* Cores that this process may run on, at least 1. */
-size_t tw_host_threads(void);
-
 #endif

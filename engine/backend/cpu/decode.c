@@ -34,7 +34,7 @@ static struct tw_cpu_input *input_of(struct tw_backend *b, size_t thread) {
 }
 static float epsilon(const struct tw_backend *b) { return (float)b->model->config.norm_epsilon; }
 
-/* Rows of a task, which keep threads out of each other's cache lines; threads take up to half of their share at once.
+/* Rows of a task, which keep threads out of each other's cache lines; threads take most of their share at once.
  */
 #define STEP 16
 #define ANY  SIZE_MAX

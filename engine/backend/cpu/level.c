@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/level.h"
 
 #include <cpuid.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +11,20 @@
 const char *const tw_cpu_level_names[TW_CPU_N_LEVELS] = {"portable", "avx2", "avx512", "avx512bf16", "amx"};
 
 /* Tiles and their bf16 products, and Linux's leave to use the tiles' state, which a process has to ask for. */
-static bool has_amx(void) {
+static bool find_amx(void) {
     enum { GET_LEAVE = 0x1022, ASK_LEAVE = 0x1023, TILE_DATA = 18 }; /* of arch_prctl */
     unsigned a, b, c, d;
     unsigned long granted = 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 22) || !(d & 1u << 24)) return false;
     return syscall(SYS_arch_prctl, ASK_LEAVE, TILE_DATA) == 0 && syscall(SYS_arch_prctl, GET_LEAVE, &granted) == 0 &&
            granted & 1ul << TILE_DATA;
+}
+
+/* Found once: in a virtual machine, asking the processor is a way out of it and back. */
+static bool has_amx(void) {
+    static atomic_int known; /* 0: not yet, 1: no, 2: yes */
+    if (!atomic_load(&known)) atomic_store(&known, find_amx() ? 2 : 1);
+    return atomic_load(&known) == 2;
 }
 
 enum tw_cpu_level tw_cpu_level_of_machine(void) {

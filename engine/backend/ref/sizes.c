@@ -1,5 +1,6 @@
 /* The buffers of the reference backend: all float32. */
 #include "base/checked.h"
+#include "base/team.h"
 #include "engine/backend/ref/ref.h"
 
 static tw_status resolve(struct tw_backend_options *options, const struct tw_model *model, struct tw_error *err) {
